@@ -1,0 +1,41 @@
+"Packaging: everything it says comes from `settings.ini`"
+from configparser import ConfigParser
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+parser = ConfigParser(delimiters=['='])
+parser.read('settings.ini', encoding='utf-8')
+cfg = parser['DEFAULT']
+licenses = {'apache2': 'Apache-2.0'}
+statuses = ['0 - Pre-Planning', '1 - Planning', '2 - Pre-Alpha', '3 - Alpha', '4 - Beta', '5 - Production/Stable']
+
+setup(
+    name=cfg['lib_name'],
+    version=cfg['version'],
+    description=cfg['description'],
+    long_description=Path('README.md').read_text(encoding='utf-8') if Path('README.md').exists() else cfg['description'],
+    long_description_content_type='text/markdown',
+    keywords=cfg['keywords'],
+    author=cfg['author'],
+    author_email=cfg['author_email'],
+    url=cfg['git_url'],
+    license=licenses[cfg['license']],
+    classifiers=[
+        f"Development Status :: {statuses[int(cfg['status'])]}",
+        f"Intended Audience :: {cfg['audience']}",
+        f"Natural Language :: {cfg['language']}",
+        'Programming Language :: Python :: 3',
+        'Topic :: Scientific/Engineering :: Artificial Intelligence',
+    ],
+    packages=find_packages(include=[cfg['lib_path'], f"{cfg['lib_path']}.*"]),
+    package_data={cfg['lib_name']: ['splits/*']},
+    python_requires=f">={cfg['min_python']}",
+    install_requires=cfg['requirements'].split(),
+    extras_require={'dev': cfg['dev_requirements'].split()},
+    entry_points={
+        'console_scripts': cfg['console_scripts'].split(),
+        'nbdev': [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],
+    },
+    zip_safe=False,
+)
