@@ -42,7 +42,9 @@ class MomentumTeacher(Callback):
         if not 0 <= momentum < 1: raise ValueError(f'momentum {momentum}: m in [0, 1) is needed, 0.999 in the paper')
         self.momentum,self.teacher,self.n_updates,self._cancelled = momentum,None,0,False
     @property
-    def student(self): return get_model(self.learn.model)
+    def student(self):
+        "The model of the learner, unwrapped"
+        return get_model(self.learn.model)
     def before_fit(self):
         if self.teacher is None: self.reset()
         self.teacher.to(next(self.student.parameters()).device)

@@ -32,7 +32,9 @@ class ResBlock(nn.Module):
         self.convs = nn.Sequential(*_conv_bn(n_in, n_out), act, *_conv_bn(n_out, n_out), act, *_conv_bn(n_out, n_out))
         self.shortcut = nn.Sequential(*_conv_bn(n_in, n_out, 1))
         self.act, self.pool, self.drop_block = act, nn.MaxPool2d(2), drop_block
-    def forward(self, x):
+    def forward(self,
+        x:Tensor, # `(batch, n_in, height, width)`
+    ):
         x = self.pool(self.act(self.convs(x) + self.shortcut(x)))
         if not self.drop_block: return x
         side = min(5, *x.shape[-2:])
@@ -56,7 +58,9 @@ class ResNet12(nn.Module):
         self.pool, self.n_features = nn.AdaptiveAvgPool2d(1), widths[-1]
         for m in self.modules():
             if isinstance(m, nn.Conv2d): nn.init.kaiming_normal_(m.weight, mode='fan_out', nonlinearity='leaky_relu')
-    def forward(self, x): return self.pool(self.blocks(x)).flatten(1)
+    def forward(self,
+        x:Tensor, # `(batch, in_channels, height, width)`, at least 16 pixels a side
+    ): return self.pool(self.blocks(x)).flatten(1)
 
 # %% ../nbs/01_encoder.ipynb #980647ae
 def n_features_of(

@@ -138,7 +138,7 @@ def _warn_missed(error, eps, tol, max_iter):
     if missed.any():
         warnings.warn(f'sinkhorn: {int(missed.sum())} of {len(error)} problems stopped after {max_iter} iterations with an L1 marginal '
             f'error of up to {float(error.max()):.1e} (tol={tol:.1e}; smallest eps among them {float(eps[missed].min()):.1e}): '
-            'raise eps or max_iter, or allow a larger tol', SinkhornWarning, stacklevel=4)
+            'raise eps or max_iter, or allow a larger tol', SinkhornWarning, stacklevel=3)
 
 # %% ../nbs/05_sinkhorn.ipynb #95e43044
 def _check_shapes(cost, r, c, eps):
