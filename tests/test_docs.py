@@ -1,0 +1,199 @@
+"The notebooks as documentation: docments, assertions, README, sidebar, and the processing that comes before Quarto"
+import ast, importlib, io, json, os, re, shutil, subprocess, sys, tokenize
+
+import pytest
+
+from project import cells, module_of, modules, nbs, notebooks, root
+
+hook = re.compile(r'(before|after)_\w+|forward|backward|extra_repr|__\w+__')  # called by a framework, not by name
+functions = ast.FunctionDef, ast.AsyncFunctionDef
+python_block = re.compile(r'^``` *python\n(.*?)^```', re.M | re.S)
+ignored = shutil.ignore_patterns('.git', '_proc', '_docs', 'build', 'dist', 'runs', 'models', '__pycache__', '*.egg-info', '.venv*', '.hypothesis', '.pytest_cache')
+
+# ---- exported names
+
+def owner(function):
+    "Class names that a `@patch`ed function is added to, else none"
+    decorators = [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
+    if not any(isinstance(d, ast.Name) and d.id == 'patch' for d in decorators): return []
+    first = (function.args.posonlyargs + function.args.args)[0]
+    return [n.id for n in ast.walk(first.annotation) if isinstance(n, ast.Name)]
+
+def definitions(cell):
+    "`(qualified name, node)` of what a cell exports for others, methods of its classes included"
+    for node in cell.tree().body:
+        if isinstance(node, functions):
+            owners = owner(node)
+            if node.name[0] == '_' and not hook.fullmatch(node.name) or any(o[0] == '_' for o in owners): continue
+            yield '.'.join(owners[:1] + [node.name]), node
+        elif isinstance(node, ast.ClassDef) and node.name[0] != '_':
+            yield node.name, node
+            for method in node.body:
+                if isinstance(method, functions) and (method.name[0] != '_' or method.name in ('__init__', '__call__')): yield f'{node.name}.{method.name}', method
+
+def comment_lines(source):
+    return {t.start[0] for t in tokenize.generate_tokens(io.StringIO(source).readline) if t.type == tokenize.COMMENT}
+
+def parameters(function):
+    "`(name, first line, last line)` of each parameter but self and cls"
+    a = function.args
+    named = a.posonlyargs + a.args
+    ends = dict(zip(named[len(named) - len(a.defaults):], a.defaults)) | {p: d for p, d in zip(a.kwonlyargs, a.kw_defaults) if d}
+    for p in filter(None, [*named, a.vararg, *a.kwonlyargs, a.kwarg]):
+        if p.arg in ('self', 'cls', 'ctx'): continue
+        yield p.arg, p.lineno, (ends.get(p) or p).end_lineno
+
+def inherited(name, module):
+    "True for a method whose name and signature another library's base class sets"
+    holder, _, method = name.partition('.')
+    if not hasattr(module, holder) or method in ('', 'forward', '__init__', '__call__'): return False
+    bases = [base for base in getattr(module, holder).__mro__ if base is not object and not base.__module__.startswith('fcam')]
+    return any(method in vars(base) for base in bases)
+
+def undocumented(name, node, comments):
+    "What is missing in one definition's docments"
+    if isinstance(node, ast.ClassDef):
+        if not ast.get_docstring(node): yield f'{name}: no docstring'
+        lines = [(ast.unparse(f.target), f.lineno, f.end_lineno) for f in node.body if isinstance(f, ast.AnnAssign)]
+    else:
+        if not ast.get_docstring(node) and not hook.fullmatch(node.name): yield f'{name}: no docstring'
+        lines = list(parameters(node))
+    for parameter, first, last in lines:
+        if not {first, last} & comments: yield f'{name}: no comment on {parameter}'
+    shared = len(lines) - len({first for _, first, _ in lines})
+    if shared: yield f'{name}: {shared + 1} parameters on one line'
+
+# ---- assertions
+
+def names_in(node):
+    return {n.id if isinstance(n, ast.Name) else n.attr for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute))}
+
+def asserts(tree):
+    def check(call):
+        f = call.func
+        called = f.id if isinstance(f, ast.Name) else getattr(f, 'attr', '')
+        return called.startswith(('test_', 'assert_')) or called in ('raises', 'gradcheck')
+    return any(isinstance(n, ast.Assert) or isinstance(n, ast.Call) and check(n) for n in ast.walk(tree))
+
+def bound_by(tree, name):
+    "Variables that a statement of the cell makes from `name`"
+    made = [s for s in ast.walk(tree) if isinstance(s, (ast.Assign, ast.AnnAssign, ast.With, ast.For, *functions, ast.ClassDef)) and name in names_in(s)]
+    return {n.id for s in made for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} | {getattr(s, 'name', None) for s in made}
+
+def asserted(name, later):
+    "True if a later cell that runs in the tests asserts and mentions `name`, or a variable made from it"
+    words, name = {name.rsplit('.')[-1]}, name.rsplit('.')[-1]
+    for cell in later:
+        if not cell.runs() or cell.exported(): continue
+        tree = cell.tree()
+        if asserts(tree) and words & names_in(tree): return True
+        words |= bound_by(tree, name)
+    return False
+
+def shortcomings(notebook):
+    "What the exported names of a notebook lack"
+    found, module = cells(notebook), module_of(notebook)
+    module = module and importlib.import_module(f'fcam.{module}')
+    for i, cell in enumerate(found):
+        if not cell.exported(): continue
+        comments = comment_lines(cell.code())
+        for name, node in definitions(cell):
+            if inherited(name, module): continue
+            yield from undocumented(name, node, comments)
+            called_by_name = isinstance(node, ast.ClassDef) or not hook.fullmatch(node.name)
+            if called_by_name and not asserted(name, found[i + 1:]): yield f'{name}: no assertion after it'
+
+exporting = [nb for nb in notebooks() if module_of(nb)]
+
+@pytest.mark.parametrize('notebook', exporting, ids=lambda p: p.stem)
+def test_exported_names_are_documented_and_tested(notebook): assert list(shortcomings(notebook)) == []
+
+def test_shortcomings_are_seen(tmp_path):
+    "The list above can be other than empty"
+    source = '#| export\ndef area(width:float, # m\n    height:float)->float:\n    return width*height'
+    data = dict(cells=[dict(cell_type='code', source=source), dict(cell_type='code', source='area(1, 2)')])
+    (tmp_path/'one.ipynb').write_text(json.dumps(data))
+    assert list(shortcomings(tmp_path/'one.ipynb')) == ['area: no docstring', 'area: no comment on height', 'area: no assertion after it']
+
+# ---- pages
+
+@pytest.mark.parametrize('notebook', notebooks(), ids=lambda p: p.stem)
+def test_notebook_opens_with_title_and_question(notebook):
+    "nbdev makes the page's title and description of the first cell and drops the rest of it"
+    first = cells(notebook)[0]
+    lines = [line for line in first.source.split('\n') if line.strip()]
+    assert first.kind == 'markdown' and len(lines) == 2 and lines[0].startswith('# ') and lines[1].startswith('> ')
+
+def test_sidebar_lists_every_notebook():
+    listed = re.findall(r'- (\S+\.ipynb)$', (nbs/'sidebar.yml').read_text(encoding='utf-8'), re.M)
+    assert sorted(listed) == sorted(p.relative_to(nbs).as_posix() for p in notebooks())
+
+def test_quarto_settings_are_one_file(): assert (nbs/'_quarto.yml').resolve() == root/'_quarto.yml'
+
+def test_notebooks_process_for_the_docs(tmp_path):
+    "Imports, `show_doc` and links as the site's build does them, without Quarto"
+    copy = shutil.copytree(root, tmp_path/'fcam', symlinks=True, ignore=ignored)
+    code = 'from nbdev.serve import proc_nbs; from nbdev.quarto import refresh_quarto_yml; refresh_quarto_yml(); proc_nbs(force=True, n_workers=2)'
+    done = subprocess.run([sys.executable, '-c', code], cwd=copy, capture_output=True, text=True,
+        env={**os.environ, 'PYTHONPATH': str(copy), 'MPLBACKEND': 'Agg'})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'imports and other code' not in done.stderr, done.stderr
+    made = {p.relative_to(copy/'_proc').as_posix() for p in (copy/'_proc').rglob('*') if p.is_file()}
+    assert {p.relative_to(nbs).as_posix() for p in notebooks()} | {'_quarto.yml', 'nbdev.yml', 'sidebar.yml', 'styles.css'} <= made
+    assert (copy/'nbs'/'nbdev.yml').read_text() == (nbs/'nbdev.yml').read_text(), 'nbs/nbdev.yml is not what settings.ini gives'
+    for notebook in notebooks(): check_page(notebook, copy/'_proc'/notebook.relative_to(nbs))
+
+def check_page(notebook, page):
+    "The processed notebook has its front matter, and an entry for each exported name"
+    found = json.loads(page.read_text(encoding='utf-8'))['cells']
+    front = ''.join(found[0]['source'])
+    assert found[0]['cell_type'] == 'raw' and 'title:' in front and 'output-file:' in front
+    if not module_of(notebook): return
+    entries = ''.join(''.join(c['source']) for c in found if c['cell_type'] == 'code' and 'show_doc(' in ''.join(c['source']))
+    missing = [name for cell in cells(notebook) if cell.exported() and 'hide' not in cell.directives()
+               for name, node in definitions(cell) if isinstance(node, ast.ClassDef) or '.' not in name if f'show_doc({name})' not in entries]
+    assert not missing, f'{page.name}: no entry for {missing}'
+
+# ---- README
+
+def readme(folder, *options):
+    "Run the README's writer of the project in `folder`"
+    return subprocess.run([sys.executable, str(folder/'.ci'/'readme.py'), *options], capture_output=True, text=True)
+
+def test_readme_is_in_step():
+    done = readme(root, '--check')
+    assert done.returncode == 0, done.stdout + done.stderr
+
+def test_readme_writer(tmp_path):
+    "Hidden cells go, outputs stay, links start at the root, and a change is seen"
+    printed = [dict(output_type='stream', name='stdout', text='2\n3\n'),
+               dict(output_type='display_data', data={'text/plain': ['<Figure>'], 'image/png': 'aGVsbG8='})]
+    sources = [('markdown', '# one\n\n> two', []), ('code', '#| hide\nimport os', []), ('code', '#| eval: false\nprint(1)', printed),
+               ('markdown', '[a](00_a.ipynb), [b](../b.md), [c](https://c.d/e)', [])]
+    (tmp_path/'nbs').mkdir()
+    data = dict(cells=[dict(cell_type=kind, source=source, outputs=outputs) for kind, source, outputs in sources])
+    (tmp_path/'nbs'/'index.ipynb').write_text(json.dumps(data))
+    shutil.copytree(root/'.ci', tmp_path/'.ci')
+    assert readme(tmp_path, '--check').returncode == 1
+    assert readme(tmp_path).returncode == readme(tmp_path, '--check').returncode == 0
+    blocks = (tmp_path/'README.md').read_text().strip('\n').split('\n\n')
+    assert blocks[1:] == ['# one', '> two', '``` python\nprint(1)\n```', '    2\n    3', '![](index_files/cell-3-output-2.png)',
+        '[a](nbs/00_a.ipynb), [b](b.md), [c](https://c.d/e)']
+    assert (tmp_path/'index_files'/'cell-3-output-2.png').read_bytes() == b'hello'
+    (tmp_path/'README.md').write_text('edited by hand')
+    assert 'README.md is not what' in readme(tmp_path, '--check').stdout
+
+def test_readme_is_finished(): assert 'TODO' not in (root/'README.md').read_text(encoding='utf-8')
+
+def test_readme_names_exist():
+    "The Python of the README parses, and what it imports is there"
+    block = python_block.search((root/'README.md').read_text(encoding='utf-8'))[1]
+    lines = [node for node in ast.parse(block).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    assert lines
+    exec('\n'.join(map(ast.unparse, lines)), {})
+
+def test_readme_links_exist():
+    text = (root/'README.md').read_text(encoding='utf-8')
+    links = re.findall(r'\]\((?![a-z]+:|#)([^)\s#]+)', text)
+    assert [link for link in links if not (root/link).exists()] == []
+    assert {f'nbs/{nb.name}' for nb in exporting} <= set(links), 'a notebook without a link'

@@ -1,0 +1,91 @@
+"The package as a user gets it: it imports, ships its class splits, and does nothing on import"
+import ast, csv, gzip, importlib, json, os, subprocess, sys
+from importlib.resources import files
+
+import pytest
+
+from project import modules, package, root, settings
+
+splits = sorted(p.name for p in (package/'splits').glob('*.json'))
+
+import_all = '''
+import importlib, json, pkgutil, fcam
+names = sorted(m.name for m in pkgutil.iter_modules(fcam.__path__) if m.name[0] != '_')
+for name in names: importlib.import_module(f'fcam.{name}')
+from importlib.metadata import version
+from importlib.resources import files
+print(json.dumps(dict(names=names, where=fcam.__file__, fastai=version('fastai'), fastcore=version('fastcore'),
+    splits=sorted(p.name for p in (files('fcam')/'splits').iterdir() if p.name.endswith('.json')))))
+'''
+
+quiet_import = '''
+import random, sys
+import fastai.basics, numpy, torch, torchvision
+before = random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+flags = torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled(), list(sys.path)
+import fcam, pkgutil, importlib
+for m in pkgutil.iter_modules(fcam.__path__): importlib.import_module(f'fcam.{m.name}')
+assert before == (random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state().tolist()), 'a random state moved'
+assert flags == (torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled(), list(sys.path)), 'a setting changed'
+'''
+
+def python(code, folder, executable=sys.executable, **environment):
+    "Run code in a new interpreter in `folder`"
+    return subprocess.run([executable, '-c', code], cwd=folder, capture_output=True, text=True, env={**os.environ, **environment})
+
+@pytest.mark.parametrize('module', modules())
+def test_module_imports(module):
+    found = importlib.import_module(f'fcam.{module}')
+    missing = [name for name in found.__all__ if not hasattr(found, name)]
+    assert found.__all__ and not missing
+
+def test_init_does_nothing():
+    body = ast.parse((package/'__init__.py').read_text(encoding='utf-8')).body
+    assert [ast.unparse(node) for node in body] == [f"__version__ = {settings()['version']!r}"]
+
+def test_import_is_quiet(tmp_path):
+    done = python(quiet_import, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == '' and not list(tmp_path.iterdir())
+
+def test_bare_import_is_light(tmp_path):
+    done = python("import sys, fcam; assert not {'torch', 'fastai', 'matplotlib'} & sys.modules.keys()", tmp_path)
+    assert done.returncode == 0, done.stderr
+
+def test_newest_fastai(tmp_path):
+    "FCAM_NEWEST_PYTHON: the interpreter of an environment made by a plain `pip install .`"
+    newest = os.environ.get('FCAM_NEWEST_PYTHON')
+    if not newest: pytest.skip('FCAM_NEWEST_PYTHON names no interpreter with a plain installation (.ci/run makes one)')
+    done = python(import_all, tmp_path, executable=newest, PYTHONPATH='')
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert not found['where'].startswith(str(root)), 'imported from the checkout, not from the installation'
+    assert (found['names'], found['splits']) == (modules(), splits)
+    assert int(found['fastcore'].split('.')[0]) >= 2, f"fastcore {found['fastcore']} is under a development ceiling"
+
+def test_some_splits_ship(): assert {'cifar_fs.json', 'cub.json', 'fc100.json', 'mini_imagenet.json', 'tiered_imagenet.json'} <= set(splits)
+
+@pytest.mark.parametrize('name', splits)
+def test_split_ships_with_its_source(name):
+    split = json.loads((files('fcam')/'splits'/name).read_text(encoding='utf-8'))
+    assert split['source'].strip()
+    parts = [split[part] for part in ('train', 'val', 'test')]
+    sets = [set(part['fine_names'] if isinstance(part, dict) else part) for part in parts]
+    assert all(sets) and len(set.union(*sets)) == sum(map(len, sets)), 'two sets share a class'
+
+@pytest.mark.parametrize('part', ['train', 'val', 'test'])
+def test_mini_imagenet_lists_its_images(part):
+    split = json.loads((files('fcam')/'splits'/'mini_imagenet.json').read_text(encoding='utf-8'))
+    with gzip.open(files('fcam')/'splits'/f'mini_imagenet_{part}.csv.gz', 'rt') as f: rows = list(csv.DictReader(f))
+    assert {row['label'] for row in rows} == set(split[part]) and len(rows) == 600*len(split[part])
+
+def test_commands_exist():
+    lines = settings()['console_scripts'].split()
+    assert [line.split('=')[0] for line in lines] == ['fcam_train', 'fcam_eval', 'fcam_predict']
+    for line in lines:
+        module, name = line.split('=')[1].split(':')
+        assert callable(getattr(importlib.import_module(module), name))
+
+def test_changelog_knows_the_version():
+    headings = [line for line in (root/'CHANGELOG.md').read_text(encoding='utf-8').splitlines() if line.startswith('## ')]
+    assert headings[0].split()[1] == settings()['version']
