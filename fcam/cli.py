@@ -24,7 +24,7 @@ from fastcore.docments import docments
 from pandas import DataFrame
 
 from . import __version__
-from .data import FewShotData
+from .data import _folders, _image_files, FewShotData
 from .evaluate import Accuracy
 from .learner import FCAM, FCAMLearner, choose_preset, fcam_learner, load_fcam
 from .plots import plot_history
@@ -190,6 +190,14 @@ def _finish(learn, out, seconds, seed):
     print(', '.join(f'{k} {v:.0f} s' for k, v in seconds.items()) + f'\neverything is in {out}')
     return 'interrupted' if table is None else learn
 
+# %% ../nbs/13_cli.ipynb #1d25f5d2
+def _save_eval(model, data, out, table, task):
+    "The accuracies of the episodes, the result, and one decision"
+    DataFrame(dict(accuracy=table['accuracy'][0].per_episode)).to_csv(out/'episodes.csv', index_label='episode')
+    result = dict(task=task, machine=machine(), trained_on=model.info.get('data'), results=table_records(table))
+    (out/'result.json').write_text(json.dumps(result, indent=1) + '\n', encoding='utf-8')
+    _save_decision(model, data, out/'decision.png')
+
 # %% ../nbs/13_cli.ipynb #c70c52ca
 def fcam_eval(
     model:str, # folder of a saved model
@@ -212,24 +220,20 @@ def fcam_eval(
     model, data = load_fcam(model), load_data(data, path, splits, download, size)
     n_episodes = n_episodes or (5000 if n_shot == 1 else 600)
     accuracy = model.accuracy(data.test, n_shot, n_way, n_query, n_episodes, seed, n_views, fresh, False if mean else None, progress=True)
-    out, task = new_folder(out, f'runs/eval-{data.name}'), dict(n_way=n_way, n_shot=n_shot, n_query=n_query, n_episodes=n_episodes, n_views=n_views, fresh=fresh, mean=mean, seed=seed)
     table = DataFrame([dict(data=data.name, task=f'{n_way}-way {n_shot}-shot', accuracy=accuracy)])
-    DataFrame(dict(accuracy=accuracy.per_episode)).to_csv(out/'episodes.csv', index_label='episode')
-    (out/'result.json').write_text(json.dumps(dict(task=task, machine=machine(), trained_on=model.info.get('data'), results=table_records(table)), indent=1) + '\n')
-    _save_decision(model, data, out/'decision.png')
+    out = new_folder(out, f'runs/eval-{data.name}')
+    _save_eval(model, data, out, table, dict(n_query=n_query, n_views=n_views, fresh=fresh, mean=mean, seed=seed))
     print(f'{table_text(table)}\n{n_episodes} episodes, 95 % interval; everything is in {out}')
     return accuracy
 
-# %% ../nbs/13_cli.ipynb #fc36c497
-_image_suffixes = {'.jpg', '.jpeg', '.png', '.bmp', '.webp', '.gif', '.tif', '.tiff', '.ppm'}
-
+# %% ../nbs/13_cli.ipynb #e48bb1a3
 def support_from_folder(
     folder:str, # one folder of pictures a class
 )->dict: # `{class: [paths]}`
     "The pictures of each class in a folder of class folders; `ValueError` where a class has none"
     folder = Path(folder)
     if not folder.is_dir(): raise FileNotFoundError(f'{folder} is no folder: give one that holds a folder of pictures for each class')
-    found = {d.name: sorted(f for f in d.iterdir() if f.suffix.lower() in _image_suffixes) for d in sorted(folder.iterdir()) if d.is_dir() and not d.name.startswith('.')}
+    found = {d.name: _image_files(d) for d in _folders(folder)}
     if len(found) < 2: raise ValueError(f'{folder} has {len(found)} class folders: give one that holds a folder of pictures for each of at least two classes')
     return found
 

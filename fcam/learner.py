@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from pandas import DataFrame
-from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -39,10 +38,10 @@ from fastcore.basics import patch, store_attr
 from . import __version__
 from .baselines import CosineMetric, EMDMetric
 from .calibration import FeatureCalibration
-from .data import FewShotData, ImageStore
+from .data import FewShotData, ImageStore, load_image
 from .encoder import ResNet12, n_features_of
 from .episodes import sample_episodes, split_task
-from .evaluate import Accuracy, FeatureBank, FreshFeatures, embed
+from .evaluate import _bar, Accuracy, FeatureBank, FreshFeatures, embed
 from .evaluate import evaluate as episode_accuracy
 from .metric import AdaptiveMetric
 from .patches import RandomPatches
@@ -108,12 +107,12 @@ presets = dict(
     cub=Preset(calibration_lr=0.03, weight=0.5, joint_lr=1e-3),
     cifar_fs=Preset(patch_size=32, calibration_epochs=120),
     fc100=Preset(patch_size=32, calibration_epochs=120),
-    quick=Preset(width=16, patch_size=32, n_patches=9, scale=(0.2, 1.), bs=64, warmup_epochs=20, warmup_drops=(), calibration_epochs=3, weight=0.5,
-                 momentum=0.99, n_iters=10, module_epochs=3, joint_epochs=3, n_valid=100, valid_patches=4, n_views=2, n_test=(300, 100)),
-    tiny=Preset(width=4, patch_size=16, n_patches=3, n_train_patches=2, scale=(0.3, 1.), bs=32, warmup_epochs=1, warmup_drops=(), calibration_epochs=1,
+    quick=Preset(width=16, patch_size=32, n_patches=9, scale=(0.2, 1.), bs=64, warmup_epochs=10, warmup_drops=(), calibration_epochs=1, calibration_lr=0.03, weight=0.5,
+                 momentum=0.99, n_iters=10, module_epochs=2, joint_epochs=2, joint_lr=2e-3, n_valid=100, valid_patches=4, n_views=1, n_test=(300, 100)),
+    tiny=Preset(width=4, patch_size=16, n_patches=3, n_train_patches=2, scale=(0.3, 1.), bs=128, warmup_epochs=1, warmup_drops=(), calibration_epochs=1,
                 momentum=0.9, n_iters=2, n_tasks=2, n_query=5, module_epochs=1, joint_epochs=1, n_valid=10, valid_patches=2, n_views=1, n_test=(20, 10)),
 )
-presets['glyphs'] = replace(presets['quick'], n_patches=5, warmup_epochs=8, calibration_epochs=2, calibration_lr=0.03, n_tasks=2, module_epochs=2, joint_epochs=2, joint_lr=2e-3)
+presets['glyphs'] = replace(presets['quick'], n_patches=5, warmup_epochs=8, calibration_epochs=2, n_tasks=2, valid_patches=2)
 
 # %% ../nbs/12_learner.ipynb #633c50fc
 def choose_preset(
@@ -125,7 +124,8 @@ def choose_preset(
     preset = preset or (data.name if data.name in presets else 'quick')
     if isinstance(preset, str):
         if preset not in presets: raise ValueError(f'preset {preset!r} is not known: take one of {", ".join(presets)}')
-        preset = presets[preset]
+        passes = max(1, 6400//len(data.train)) if preset == 'quick' else 1
+        preset = replace(presets[preset], warmup_epochs=passes*presets[preset].warmup_epochs, calibration_epochs=passes*presets[preset].calibration_epochs)
     known = {f.name for f in fields(Preset)}
     for name in settings:
         if name not in known: raise ValueError(f'{name!r} is no setting: take one of {", ".join(sorted(known))}')
@@ -241,19 +241,6 @@ def load_fcam(
     model.load_state_dict(state)
     return model.to(device or default_device()).eval()
 
-# %% ../nbs/12_learner.ipynb #b95333f5
-def _pixels(picture):
-    "A path, PIL image or array as RGB bytes `(h, w, 3)`; `ValueError` names what is neither"
-    if isinstance(picture, (str, Path)):
-        if not Path(picture).is_file(): raise FileNotFoundError(f'{picture} is no file: give the path of an image')
-        try: picture = Image.open(picture).convert('RGB')
-        except OSError as e: raise ValueError(f'{picture} is no image that can be read: replace or remove it') from e
-    if isinstance(picture, Image.Image): return np.array(picture.convert('RGB'))
-    picture = np.asarray(picture)
-    if picture.dtype != np.uint8 or picture.ndim not in (2, 3) or picture.ndim == 3 and picture.shape[-1] not in (3, 4):
-        raise ValueError(f'an array of {picture.dtype} and shape {picture.shape} is no picture: give bytes of shape (height, width, 3)')
-    return np.array(Image.fromarray(picture).convert('RGB'))
-
 # %% ../nbs/12_learner.ipynb #a093db59
 class Classifier:
     "Tells classes apart by a few pictures of each (paper, Eq. 1); `ValueError` for fewer than two classes or a class without pictures"
@@ -274,7 +261,7 @@ class Classifier:
         self.proto = structured_fc(torch.stack(self.features), model.metric) if structured else torch.stack([mean_prototypes(f[None])[0] for f in self.features])
     @torch.no_grad()
     def _embed(self, pictures):
-        store, generator = ImageStore.from_arrays({'pictures': [_pixels(p) for p in pictures]}), torch.Generator().manual_seed(self.seed)
+        store, generator = ImageStore.from_arrays({'pictures': [np.asarray(load_image(p)) for p in pictures]}), torch.Generator().manual_seed(self.seed)
         images, sizes = (t.to(self.model.device) for t in store.batch(torch.arange(len(store))))
         patches = self.model.patches(images, sizes, generator=generator)
         return patches, embed(self.model.encoder, patches)
@@ -302,7 +289,7 @@ def explain(self:Classifier,
     shot = scores[0].argmax().item()
     note = f'plan to {label}, picture {shot + 1}: score {scores[0, shot]:.3f}, eps {eps[0, shot]:.3f}'
     crop = self.model.patches
-    return plot_decision(_pixels(picture), probs, plans[0, shot], patches[0], self.patches[best][shot], crop.mean, crop.std, note)
+    return plot_decision(load_image(picture), probs, plans[0, shot], patches[0], self.patches[best][shot], crop.mean, crop.std, note)
 
 @patch
 def classifier(self:FCAM,
@@ -509,7 +496,9 @@ def _optimizer(p, module_alone):
     if module_alone: return partial(OptimWrapper, opt=torch.optim.Adam, weight_decay=p.weight_decay)
     return partial(OptimWrapper, opt=torch.optim.SGD, momentum=0.9, weight_decay=p.weight_decay)
 
-# %% ../nbs/12_learner.ipynb #67c80ae3
+# %% ../nbs/12_learner.ipynb #3a6c1d09
+def _same(a, b): return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values()))
+
 @patch
 def meta_train(self:FCAMLearner,
     module_epochs:int=None, # the Modulate Module alone; default: the preset's
@@ -519,6 +508,7 @@ def meta_train(self:FCAMLearner,
 )->FCAMLearner: # itself; `meta` is the learner of this stage
     "Meta-training over a copy of the teacher's encoder: the Modulate Module alone, then everything (paper, Algorithm 1, right)"
     p, encoder = self.preset, deepcopy(self.encoder)
+    start = next((e for e, _ in reversed(self.stages.values()) if _same(e, encoder)), None) or deepcopy(encoder)
     metric = metric or AdaptiveMetric(n_features_of(encoder, p.patch_size))
     self.meta = meta = meta_learner(self.data, encoder, metric, p)
     epochs = [('module', p.module_epochs if module_epochs is None else module_epochs), ('joint', p.joint_epochs if joint_epochs is None else joint_epochs)]
@@ -530,11 +520,11 @@ def meta_train(self:FCAMLearner,
         meta.opt_func = _optimizer(p, alone)
         schedule = step_decay(p.module_lr, 0.1, (0.6, 0.9)) if alone else step_decay(p.joint_lr, 0.5, tuple(i/10 for i in range(1, 10)))
         _fit_stage(meta, self.history, stage, n_epochs, schedule, lambda: [meta.model])
-        self.stages[stage] = deepcopy(encoder), deepcopy(metric)
+        self.stages[stage] = start if alone else deepcopy(encoder), deepcopy(metric)
     encoder.requires_grad_(True)
     return self
 
-# %% ../nbs/12_learner.ipynb #ae00f69d
+# %% ../nbs/12_learner.ipynb #67c80ae3
 @patch
 def fcam(self:FCAMLearner,
     stage:str=None, # a key of `stages`; default: as the learner stands
@@ -549,7 +539,7 @@ def fcam(self:FCAMLearner,
     model = FCAM(deepcopy(encoder), deepcopy(metric), deepcopy(self.patches), self.preset.temperature, info)
     return model.to(next(encoder.parameters()).device)
 
-# %% ../nbs/12_learner.ipynb #dde642ed
+# %% ../nbs/12_learner.ipynb #ae00f69d
 @patch
 def evaluate(self:FCAMLearner,
     n_shot:int=1, # K: support images a class
@@ -565,7 +555,7 @@ def evaluate(self:FCAMLearner,
     n_episodes = n_episodes or self.preset.n_test[n_shot > 1]
     return self.fcam().accuracy(self.data.test, n_shot, n_way, n_query, n_episodes, seed, self.preset.n_views, fresh, structured, progress)
 
-# %% ../nbs/12_learner.ipynb #ddde5ed7
+# %% ../nbs/12_learner.ipynb #dde642ed
 @patch
 def save_fcam(self:FCAMLearner,
     path, # of a folder, made where it does not exist
@@ -582,29 +572,30 @@ def classifier(self:FCAMLearner,
     "A classifier for new classes by the model as it stands; `ValueError` for fewer than two classes or a class without pictures"
     return self.fcam().classifier(support, structured, seed)
 
-# %% ../nbs/12_learner.ipynb #bba642d0
-def _stage_rows(model, store, shots, n_episodes, n_way, n_query, n_views, structured):
-    "The rows of one stage: a dict for each metric"
-    images = _used_images(store.labels, n_way, shots, n_query, n_episodes, 0)
-    bank = FeatureBank(model.encoder, store, model.patches, n_views, images=images)
-    metrics = {'prototype': CosineMetric(), 'exact EMD': EMDMetric(), 'Adaptive Metric': model.metric}
-    run = lambda metric, k, n, **kw: episode_accuracy(metric, bank, n_way, k, n_query, n, **kw)
-    rows = [dict(metric=name, **{f'{k}-shot': run(m, k, n) for k, n in zip(shots, n_episodes)}) for name, m in metrics.items()]
-    if structured: rows.append(dict(metric='Adaptive Metric, structured FC', **{f'{k}-shot': run(model.metric, k, n, structured=True) if k > 1 else rows[-1][f'{k}-shot'] for k, n in zip(shots, n_episodes)}))
-    return rows
+# %% ../nbs/12_learner.ipynb #c696b8b3
+def _score(metric, bank, shots, n_episodes, **task):
+    "Accuracy for each number of shots"
+    return {f'{k}-shot': episode_accuracy(metric, bank, n_shot=k, n_episodes=n, **task) for k, n in zip(shots, n_episodes)}
 
 @patch
 def results(self:FCAMLearner,
     shots:tuple=(1, 5), # K of each column
     n_episodes:tuple=None, # of each column; default: the preset's
     n_query:int=15, # Q, fewer where a test class has fewer images
+    progress:bool=True, # show a bar
 )->DataFrame: # of `Accuracy`
     "Accuracy on the test classes after every stage by prototypes, exact EMD and the Adaptive Metric"
-    test, n_episodes = self.data.test, n_episodes or [self.preset.n_test[k > 1] for k in shots]
-    n_query = min(n_query, int(test.labels.bincount().min()) - max(shots))
-    rows = []
-    for stage in self.stages:
-        last = stage == list(self.stages)[-1]
-        found = _stage_rows(self.fcam(stage), test, shots, n_episodes, min(5, test.n_classes), n_query, self.preset.n_views, last)
-        rows += [dict(stage=stage, **row) for row in found]
-    return DataFrame(rows)
+    test, p, rows, last = self.data.test, self.preset, [], None
+    n_episodes = n_episodes or [p.n_test[k > 1] for k in shots]
+    task = dict(n_way=min(5, test.n_classes), n_query=min(n_query, int(test.labels.bincount().min()) - max(shots)))
+    images = _used_images(test.labels, task['n_way'], shots, task['n_query'], n_episodes, 0)
+    for stage, (encoder, _) in _bar(list(self.stages.items()), progress):
+        if encoder is not last:
+            last, bank = encoder, FeatureBank(encoder, test, self.patches, p.n_views, images=images)
+            plain = {'prototype': _score(CosineMetric(), bank, shots, n_episodes, **task), 'exact EMD': _score(EMDMetric(), bank, shots, n_episodes, **task)}
+        metric = self.fcam(stage).metric
+        scores = plain | {'Adaptive Metric': _score(metric, bank, shots, n_episodes, **task)}
+        rows += [dict(stage=stage, metric=name, **found) for name, found in scores.items()]
+    several = [(k, n) for k, n in zip(shots, n_episodes) if k > 1]
+    structured = _score(metric, bank, *zip(*several), structured=True, **task) if several else {}
+    return DataFrame([*rows, rows[-1] | dict(metric='Adaptive Metric, structured FC') | structured])
