@@ -17,14 +17,14 @@ from inspect import Parameter, getdoc
 from pathlib import Path
 
 import fastai
-import matplotlib.pyplot as plt
 import torch
 import torchvision
 from fastcore.docments import docments
+from fastprogress.fastprogress import progress_bar
 from pandas import DataFrame
 
 from . import __version__
-from .data import _folders, _image_files, FewShotData
+from .data import _folders, _image_files, FewShotData, load_image
 from .evaluate import Accuracy
 from .learner import FCAM, FCAMLearner, choose_preset, fcam_learner, load_fcam
 from .plots import plot_history
@@ -53,7 +53,7 @@ def run_command(
         interrupted = func(**vars(command_parser(func).parse_args(args))) == 'interrupted'
         return 130 if interrupted else 0
     except (ValueError, FileNotFoundError, NotADirectoryError, FloatingPointError) as error:
-        print(f'{func.__name__}: {error}', file=sys.stderr)
+        print(f'{func.__name__}: {str(error).split(chr(10) + chr(9))[-1]}', file=sys.stderr)  # what fastai says about the callback stands before it
         return 2
     except KeyboardInterrupt:
         print(f'\n{func.__name__}: interrupted', file=sys.stderr)
@@ -71,7 +71,7 @@ def load_data(
 )->FewShotData:
     "The data of a command; `ValueError` or `FileNotFoundError` with the mend"
     if data == 'glyphs': return FewShotData.glyphs()
-    if data in ('cifar_fs', 'fc100'): return getattr(FewShotData, data)(path or 'data', download=download)
+    if data in ('cifar_fs', 'fc100'): return getattr(FewShotData, data)(path, download=download)
     if data in _benchmarks:
         if path is None: raise ValueError(f'{data} cannot be downloaded by itself: give the folder of its images as --path')
         return getattr(FewShotData, data)(path, size=size)
@@ -120,17 +120,16 @@ def _save_run(learn, out, seconds, table=None, **more):
     history = DataFrame(learn.history)
     history.to_csv(out/'history.csv', index=False)
     plot_history(history).savefig(out/'curve.png', dpi=120)
-    plt.close()
     result = dict(data=learn.data.name, preset=asdict(learn.preset), **more, seconds={k: round(v, 1) for k, v in seconds.items()}, machine=machine(),
                   results=[] if table is None else table_records(table))
     (out/'result.json').write_text(json.dumps(result, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
 
 def _save_decision(model, data, path):
-    "A picture of one decision on new classes"
+    "A picture of one decision on new classes, where the metric has a plan to show"
+    if not hasattr(model.metric, 'transport'): return
     n_way = min(3, data.test.n_classes)
     support, query = data.test.sample(n_way=n_way, n_shot=1, n_query=1, seed=0)
     model.classifier(support).explain(next(iter(query.values()))[0]).savefig(path, dpi=110)
-    plt.close()
 
 # %% ../nbs/13_cli.ipynb #0317ef07
 def _train(learn, seconds):
@@ -149,6 +148,7 @@ def fcam_train(
     size:int=None, # shorter side of the images in memory, pixels; default: full resolution
     preset:str=None, # settings by name; default: those of the data set, else quick
     width:int=None, # of ResNet12; default: the preset's
+    n_query:int=None, # query images a class in training; default: the preset's
     warmup_epochs:int=None, # default: the preset's
     calibration_epochs:int=None, # default: the preset's
     module_epochs:int=None, # default: the preset's
@@ -157,22 +157,26 @@ def fcam_train(
     out:str=None, # folder for everything that is left; default: runs/NAME
 ):
     "Train FCAM in both stages, evaluate it on new classes, and leave the model, history, results and pictures in a folder."
+    words = ''.join(f' --{k} {v}' for k, v in dict(data=data, path=path, splits=splits, size=size).items() if v is not None)
     data = load_data(data, path, splits, download, size)
-    settings = choose_preset(data, preset, width=width, warmup_epochs=warmup_epochs, calibration_epochs=calibration_epochs, module_epochs=module_epochs, joint_epochs=joint_epochs)
+    settings = choose_preset(data, preset, width=width, n_query=n_query, warmup_epochs=warmup_epochs, calibration_epochs=calibration_epochs, module_epochs=module_epochs, joint_epochs=joint_epochs)
     print(data, settings, sep='\n')
     learn, out, seconds = fcam_learner(data, preset=settings, seed=seed), new_folder(out, f'runs/{data.name}'), {}
     try: _train(learn, seconds)
-    except KeyboardInterrupt: return _interrupted(learn, out, seconds, seed)
+    except KeyboardInterrupt: return _interrupted(learn, out, seconds, seed, words)
+    except Exception:
+        if learn.history: _save_run(learn, out, seconds, seed=seed, interrupted=True)
+        raise
     return _finish(learn, out, seconds, seed)
 
-# %% ../nbs/13_cli.ipynb #ae9d7f82
-def _interrupted(learn, out, seconds, seed):
+# %% ../nbs/13_cli.ipynb #86e4945f
+def _interrupted(learn, out, seconds, seed, words):
     "Keeps what there is, and says what that is"
     if not learn.history: print('\ninterrupted before the first epoch was over: nothing to keep'); return 'interrupted'
     last = learn.history[-1]
     _save_run(learn, out, seconds, seed=seed, interrupted=True)
     print(f'\ninterrupted: kept the best model of {len(learn.history)} epochs, the last of which was epoch {last["epoch"]} of {last["stage"]}, in {out}.\n'
-          f'It is not evaluated yet: fcam_eval {out}')
+          f'It is not evaluated yet: fcam_eval {out}{words}')
     return 'interrupted'
 
 def _finish(learn, out, seconds, seed):
@@ -185,8 +189,9 @@ def _finish(learn, out, seconds, seed):
     seconds['evaluate'] = time.time() - start
     _save_decision(learn.fcam(), learn.data, out/'decision.png')
     _save_run(learn, out, seconds, table, seed=seed, interrupted=table is None)
-    n = learn.preset.n_test
-    if table is not None: print(f'\n{table_text(table)}\n\n5-way accuracy on {learn.data.test.n_classes} new classes, {n[0]} episodes 1-shot and {n[1]} episodes 5-shot, 95 % intervals')
+    if table is not None:
+        counts = ', '.join(f'{len(table[column][0].per_episode)} episodes {column}' for column in table.columns if 'shot' in column)
+        print(f'\n{table_text(table)}\n\n{min(5, learn.data.test.n_classes)}-way accuracy on {learn.data.test.n_classes} new classes, {counts}, 95 % intervals')
     print(', '.join(f'{k} {v:.0f} s' for k, v in seconds.items()) + f'\neverything is in {out}')
     return 'interrupted' if table is None else learn
 
@@ -219,9 +224,9 @@ def fcam_eval(
     "Evaluate a saved model on few-shot tasks of the test classes of a data set."
     model, data = load_fcam(model), load_data(data, path, splits, download, size)
     n_episodes = n_episodes or (5000 if n_shot == 1 else 600)
+    out = new_folder(out, f'runs/eval-{data.name}')
     accuracy = model.accuracy(data.test, n_shot, n_way, n_query, n_episodes, seed, n_views, fresh, False if mean else None, progress=True)
     table = DataFrame([dict(data=data.name, task=f'{n_way}-way {n_shot}-shot', accuracy=accuracy)])
-    out = new_folder(out, f'runs/eval-{data.name}')
     _save_eval(model, data, out, table, dict(n_query=n_query, n_views=n_views, fresh=fresh, mean=mean, seed=seed))
     print(f'{table_text(table)}\n{n_episodes} episodes, 95 % interval; everything is in {out}')
     return accuracy
@@ -230,7 +235,7 @@ def fcam_eval(
 def support_from_folder(
     folder:str, # one folder of pictures a class
 )->dict: # `{class: [paths]}`
-    "The pictures of each class in a folder of class folders; `ValueError` where a class has none"
+    "The pictures of each class in a folder of class folders; `ValueError` for fewer than two classes"
     folder = Path(folder)
     if not folder.is_dir(): raise FileNotFoundError(f'{folder} is no folder: give one that holds a folder of pictures for each class')
     found = {d.name: _image_files(d) for d in _folders(folder)}
@@ -248,11 +253,12 @@ def fcam_predict(
     clf, pictures = load_fcam(model).classifier(support_from_folder(support)), [Path(i) for i in images]
     missing = [p for p in pictures if not p.is_file()]
     if missing: raise FileNotFoundError(f'{missing[0]} is no file: give paths of pictures')
+    for picture in pictures: load_image(picture)  # a broken one is told before any work
     out, rows = new_folder(out, 'runs/predict'), []
-    for i, picture in enumerate(pictures):
+    for i, picture in enumerate(progress_bar(pictures, leave=False)):
         label, probs = clf.predict(picture)
         rows.append(dict(image=str(picture), label=label, probability=round(probs[label], 3), **{f'p({k})': round(v, 4) for k, v in probs.items()}))
-        clf.explain(picture).savefig(out/f'{i + 1:03d}-{picture.stem}.png', dpi=110); plt.close()
+        clf.explain(picture).savefig(out/f'{i + 1:03d}-{picture.stem}.png', dpi=110)
     table = DataFrame(rows)
     table.to_csv(out/'predictions.csv', index=False)
     (out/'result.json').write_text(json.dumps(dict(model=str(model), machine=machine(), results=rows), indent=1) + '\n')

@@ -101,7 +101,7 @@ class EpisodeLoader(DataLoader):
 def before_iter(self:EpisodeLoader):
     "Draws the tasks of an epoch"
     seed = self.seed if self.fixed else (self.seed*1_000_003 + self.epoch)%2**32
-    self.episodes = sample_episodes(self.store.labels, self.n_way, self.n_shot, self.n_query, self.n_tasks, seed)
+    if self.n_tasks: self.episodes = sample_episodes(self.store.labels, self.n_way, self.n_shot, self.n_query, self.n_tasks, seed)
     self.epoch += 1
 
 @patch

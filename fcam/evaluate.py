@@ -23,7 +23,7 @@ class Accuracy:
     def __init__(self,
         per_episode:Tensor, # `(n_episodes,)`, in percent
     ):
-        self.per_episode = torch.as_tensor(per_episode, dtype=torch.float64).cpu()
+        self.per_episode = torch.as_tensor(per_episode).cpu().double()
         if self.per_episode.ndim != 1 or not len(self.per_episode): raise ValueError('an accuracy needs the results of at least one episode, as a vector')
         if not self.per_episode.isfinite().all(): raise ValueError('an episode has an accuracy that is not finite: look at its scores')
     @property
@@ -98,11 +98,22 @@ class FeatureBank(FreshFeatures):
         images = torch.arange(len(store)) if images is None else torch.as_tensor(images).unique()
         self.row = torch.full((len(store),), -1)
         self.row[images] = torch.arange(len(images))
-        generator, chunks = _generator(seed, 2), images.split(64)
-        self.bank = torch.cat([torch.stack([self._embed(c, generator) for _ in range(n_views)], 1)
-                               for c in _bar(chunks, progress)])
+        self.bank, chunks = None, [c for c in torch.arange(len(store)).split(64) if (self.row[c] >= 0).any()]
+        for chunk in _bar(chunks, progress): self._fill(chunk, len(images))
 
 # %% ../nbs/09_evaluate.ipynb #ca6fa20e
+@patch
+def _fill(self:FeatureBank, chunk, n_images):
+    "Embeds the wanted images of a chunk; the boxes are drawn for the whole of it, so they depend on no one else"
+    generator, wanted = _generator(self.seed, 2, int(chunk[0])), self.row[chunk] >= 0
+    pixels, sizes = self.store.batch(chunk[wanted])[0].to(self.device), self.store.sizes.cpu()[chunk]
+    for view in range(self.n_views):
+        boxes, flip = (t[wanted] for t in self.patches.draw(sizes, generator=generator))
+        found = embed(self.encoder, self.patches.cut(pixels, boxes, flip), self.bs)
+        if self.bank is None: self.bank = found.new_empty(n_images, self.n_views, *found.shape[1:])
+        self.bank[self.row[chunk[wanted]].to(found.device), view] = found
+
+# %% ../nbs/09_evaluate.ipynb #9477de3a
 @patch
 def views(self:FeatureBank,
     shape:tuple, # of the positions in one episode
@@ -129,7 +140,7 @@ def _episode_accuracy(metric, support, query, structured, sfc):
     with torch.no_grad(): scores = metric(query.flatten(1, 2), proto)
     if not scores.isfinite().all(): raise ValueError('a score is not finite: look at the metric and the features')
     labels = torch.arange(query.shape[1], device=scores.device).repeat_interleave(query.shape[2])
-    return 100*(scores.argmax(-1) == labels).double().mean(-1)
+    return 100*(scores.argmax(-1) == labels).float().mean(-1).cpu().double()
 
 # %% ../nbs/09_evaluate.ipynb #7608a9dc
 @torch.no_grad()

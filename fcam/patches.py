@@ -171,7 +171,9 @@ def cut(self:RandomPatches,
     flip:Tensor=None, # `(b, n)` bool: mirror left and right?
 )->Tensor: # `(b, n, c, size, size)` float32, normalised if a mean was given
     "The patches of these boxes; `ValueError` if the channels are not those of `mean`; does not look whether the boxes lie inside"
-    patches = crop_resize(images, boxes, self.size, flip, check=False)
+    k = max(1, 2**26//max(1, images[:1].numel()))  # images at a time: large ones are not all in floating point at once
+    parts = [slice(i, i + k) for i in range(0, max(1, len(images)), k)]
+    patches = torch.cat([crop_resize(images[p], boxes[p], self.size, None if flip is None else flip[p], check=False) for p in parts])
     if self.mean is None: return patches
     if len(self.mean) != images.shape[1]:
         raise ValueError(f'images have {images.shape[1]} channels, mean and std have {len(self.mean)}: give one number for each channel')

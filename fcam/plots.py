@@ -59,7 +59,7 @@ def plot_plan(
     proto:Tensor, # `(m, 3, h, w)`, patches of the support, at the columns
     mean:Tensor=None, # of the normalisation, `(3,)`
     std:Tensor=None, # of the normalisation, `(3,)`
-    title:str='', # above the plan
+    title:str='', # below the plan
     ax:Axes=None, # where to draw; a new figure by default
 )->Axes: # of the plan
     "Draws a transport plan with the patches it connects; `ValueError` if plan and patches do not fit"
@@ -93,6 +93,7 @@ def plot_decision(
     bars.barh(names, [probs[n] for n in names], color=['tab:orange' if n == best else 'tab:gray' for n in names])
     bars.set(xlim=(0, 1), xlabel='probability', title=f'{best}: {probs[best]:.2f}')
     plot_plan(plan, query, proto, mean, std, note, ax=right)
+    plt.close(fig)  # or a notebook would show it twice
     return fig
 
 # %% ../nbs/11_plots.ipynb #d6bffe55
@@ -109,6 +110,7 @@ def plot_history(
     axes[0].set(xlabel='epoch', ylabel='training loss', yscale='log')
     axes[1].set(xlabel='epoch', ylabel='1-shot accuracy on\nvalidation classes (%)')
     axes[1].legend(fontsize=8)
+    plt.close(fig)
     return fig
 
 # %% ../nbs/11_plots.ipynb #f419287e
