@@ -96,15 +96,15 @@ class ImageStore:
         self.labels = torch.as_tensor(labels, dtype=torch.long, device=self.device)
         _check_labels(self.labels, self.classes, len(self))
     @property
-    def n_classes(self): return len(self.classes)
+    def n_classes(self): "The number of classes"; return len(self.classes)
     @property
-    def sizes(self): return self.pixels.sizes
+    def sizes(self): "`(n_images, 2)`, height and width of each image"; return self.pixels.sizes
     @property
-    def nbytes(self): return self.pixels.nbytes
+    def nbytes(self): "Bytes that the images take in memory"; return self.pixels.nbytes
     @property
-    def device(self): return self.pixels.device
+    def device(self): "Where the bytes are"; return self.pixels.device
     @property
-    def on_disk(self): return self.pixels.on_disk
+    def on_disk(self): "Whether the images stay in their files"; return self.pixels.on_disk
     def __len__(self): return len(self.pixels)
     def __repr__(self):
         return f'ImageStore: {len(self)} images of {self.n_classes} classes, ' + ('on disk' if self.on_disk else f'{_megabytes(self.nbytes)} on {self.device}')
@@ -484,9 +484,9 @@ class FewShotData:
         _check_disjoint({k: o.classes for k,o in self.sets.items()})
         self.mean, self.std = (o.to(train.device) for o in _statistics(stats, train))
     @property
-    def sets(self): return {'train': self.train, 'valid': self.valid, 'test': self.test}
+    def sets(self): "The three stores by name"; return {'train': self.train, 'valid': self.valid, 'test': self.test}
     @property
-    def device(self): return self.train.device
+    def device(self): "Where the training images are"; return self.train.device
     def __repr__(self):
         return f'FewShotData {self.name}: ' + ', '.join(f'{k} {len(o)} images of {o.n_classes} classes' for k,o in self.sets.items())
 
@@ -530,7 +530,7 @@ class StoreLoader(DataLoader):
         super().__init__(dataset, bs=bs, shuffle=shuffle, drop_last=drop_last, indexed=True, n=len(self.indices), device=device)
         if seed is not None: self.rng = random.Random(seed)
     @property
-    def c(self): return self.dataset.n_classes
+    def c(self): "The number of classes, as fastai calls it"; return self.dataset.n_classes
 
 # %% ../nbs/02_data.ipynb #ae00f69d
 @patch
