@@ -86,7 +86,7 @@ def plot_decision(
     note:str='', # said under the plan, such as the score and eps
 )->Figure:
     "One figure: the query, the probability of each class, and the plan of the best one"
-    fig, (left, bars, right) = plt.subplots(1, 3, figsize=(11, 3.8), width_ratios=[1, 1, 1.3], layout='constrained')
+    fig, (left, bars, right) = plt.subplots(1, 3, figsize=(9, 3.2), width_ratios=[1, 1, 1.3], layout='constrained')
     best = max(probs, key=probs.get)
     left.imshow(image); left.set_axis_off(); left.set_title('query')
     names = sorted(probs, key=probs.get)
