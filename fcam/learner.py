@@ -297,7 +297,7 @@ def explain(self:Classifier,
     best, (patches, query) = self.classes.index(label), self._embed([picture])
     with torch.no_grad(): scores, plans, eps = self.model.metric.transport(query, self.features[best])
     shot = scores[0].argmax().item()
-    note = f'plan to {label}, picture {shot + 1}: score {scores[0, shot]:.3f}, eps {eps[0, shot]:.3f}'
+    note = f'picture {shot + 1}: score {scores[0, shot]:.3f}, eps {eps[0, shot]:.3f}'
     crop = self.model.patches
     return plot_decision(load_image(picture), probs, plans[0, shot], patches[0], self.patches[best][shot], crop.mean, crop.std, note)
 
