@@ -10,7 +10,7 @@ import torch
 from torch import nn, Tensor
 from torch.nn import functional as F
 from fastcore.basics import patch
-from .sinkhorn import sinkhorn
+from .sinkhorn import sinkhorn, transport_score
 
 # %% ../nbs/06_metric.ipynb #2e03b8de
 def _check_sets(query, proto):
@@ -183,20 +183,27 @@ def pair_eps(self:AdaptiveMetric,
 
 # %% ../nbs/06_metric.ipynb #67c80ae3
 @patch
+def _problems(self:AdaptiveMetric, query, proto, eps):
+    "Cost, weights and eps of every pair, in float32 at least"
+    eps = self.pair_eps(query, proto, eps)
+    with torch.autocast(query.device.type, enabled=False):
+        cosines, r, c = _compare(query, proto)
+        if self.centre: cosines = _compare(_centred(query), _centred(proto))[0]
+        return 1-cosines, r, c, eps
+
+# %% ../nbs/06_metric.ipynb #ae00f69d
+@patch
 def transport(self:AdaptiveMetric,
     query:Tensor, # `(..., n_query, n, n_features)`
     proto:Tensor, # `(..., n_way, m, n_features)`
     eps:float|Tensor|None=None, # one value, or `(..., n_query, n_way)`, > 0; None: predicted, or `self.eps` without a module
 )->tuple[Tensor, Tensor, Tensor]: # scores `(..., n_query, n_way)`, plan `(..., n_query, n_way, n, m)`, eps `(..., n_query, n_way)`
     "Scores (equation 18) with the plans (equation 14) and the eps behind them; `ValueError` for shapes that do not fit or an eps that is not above zero"
-    eps = self.pair_eps(query, proto, eps)
-    with torch.autocast(query.device.type, enabled=False):
-        cosines, r, c = _compare(query, proto)
-        if self.centre: cosines = _compare(_centred(query), _centred(proto))[0]
-        plan = sinkhorn(1-cosines, r, c, eps, check=False)
-        return (cosines*plan).sum((-2, -1)), plan, eps
+    cost, r, c, eps = self._problems(query, proto, eps)
+    plan = sinkhorn(cost, r, c, eps, check=False)
+    return ((1-cost)*plan).sum((-2, -1)), plan, eps
 
-# %% ../nbs/06_metric.ipynb #ae00f69d
+# %% ../nbs/06_metric.ipynb #dde642ed
 @patch
 def forward(self:AdaptiveMetric,
     query:Tensor, # `(..., n_query, n, n_features)`
@@ -204,4 +211,4 @@ def forward(self:AdaptiveMetric,
     eps:float|Tensor|None=None, # one value, or `(..., n_query, n_way)`, > 0; None: predicted, or `self.eps` without a module
 )->Tensor: # `(..., n_query, n_way)`, in [-1, 1]
     "Score of every query with every class, equation (18); `ValueError` for shapes that do not fit or an eps that is not above zero"
-    return self.transport(query, proto, eps)[0]
+    return transport_score(*self._problems(query, proto, eps), check=False)
