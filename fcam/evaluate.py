@@ -5,14 +5,19 @@
 # %% auto #0
 __all__ = ['Accuracy', 'embed', 'FreshFeatures', 'FeatureBank', 'evaluate']
 
-# %% ../nbs/09_evaluate.ipynb #e549d94a
+# %% ../nbs/09_evaluate.ipynb #1bb29fa1
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+
 import numpy as np
 import torch
 from fastcore.basics import patch, store_attr
 from fastprogress.fastprogress import progress_bar
 from torch import Tensor, nn
 
-from .data import ImageStore
+from .data import ImageStore, _free_memory
 from .episodes import sample_episodes
 from .patches import RandomPatches
 from .prototypes import mean_prototypes, structured_fc
@@ -41,17 +46,21 @@ class Accuracy:
 def _bar(items, progress): return progress_bar(items, leave=False) if progress else items
 
 @torch.no_grad()
+def _embed(encoder, patches, bs):
+    "As `embed`, in the precision in which the encoder gives them"
+    flat = patches.flatten(0, -4)
+    with torch.autocast(flat.device.type, enabled=flat.is_cuda):
+        features = torch.cat([encoder(part) for part in flat.split(bs)])
+    if not features.isfinite().all(): raise ValueError('the encoder gives features that are not finite: its weights or the images are broken')
+    return features.unflatten(0, patches.shape[:-3])
+
 def embed(
     encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`, in eval mode
     patches:Tensor, # `(..., 3, size, size)`, on the device of the encoder
-    bs:int=1024, # patches a forward call
+    bs:int=256, # patches a forward call
 )->Tensor: # `(..., n_features)`, float32
-    "Features of patches, in half precision on a GPU; `ValueError` if they are not finite"
-    flat = patches.flatten(0, -4)
-    with torch.autocast(flat.device.type, enabled=flat.is_cuda):
-        features = torch.cat([encoder(part) for part in flat.split(bs)]).float()
-    if not features.isfinite().all(): raise ValueError('the encoder gives features that are not finite: its weights or the images are broken')
-    return features.unflatten(0, patches.shape[:-3])
+    "Features of patches, computed in half precision on a GPU; `ValueError` if they are not finite"
+    return _embed(encoder, patches, bs).float()
 
 # %% ../nbs/09_evaluate.ipynb #159cd1fa
 def _generator(*numbers):
@@ -65,7 +74,7 @@ class FreshFeatures:
         store:ImageStore, # images of the classes to be told apart
         patches:RandomPatches, # how an image becomes n patches
         seed:int=0, # of the crops
-        bs:int=1024, # patches a forward call
+        bs:int=256, # patches a forward call
     ):
         store_attr()
         self.encoder, self.labels, self.classes = encoder.eval(), store.labels, store.classes
@@ -80,6 +89,41 @@ class FreshFeatures:
         pixels, sizes = (t.to(self.device) for t in self.store.batch(rows))
         return embed(self.encoder, self.patches(pixels, sizes, generator=generator), self.bs)
 
+# %% ../nbs/09_evaluate.ipynb #9f05c7b0
+def _free_on(device):
+    "Bytes free on a device: what the driver says and what PyTorch holds unused, or the memory of the host"
+    if device.type != 'cuda': return _free_memory()
+    return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+def _choose_place(n_bytes, device, place):
+    "`'device'`, `'memory'` or `'disk'`: the one asked for, or the first of which the bank takes at most half; `ValueError` for another word"
+    if place not in ('auto', 'device', 'memory', 'disk'): raise ValueError(f"place is {place!r}: take 'device', 'memory', 'disk', or 'auto' for the first with room")
+    if place != 'auto': return place
+    if 2*n_bytes <= _free_on(device): return 'device'
+    return 'memory' if 2*n_bytes <= _free_memory() else 'disk'
+
+# %% ../nbs/09_evaluate.ipynb #41ffb4bc
+def _tensor_on_disk(shape, dtype):
+    "A tensor in a temporary file without a name, its space reserved; `OSError` where the disk is too small"
+    n, folder = int(np.prod(shape)), tempfile.gettempdir()
+    n_bytes = n*dtype.itemsize
+    refusal = f'a bank of {n_bytes/1e9:.1f} GB has no room in {folder}: set TMPDIR to a folder on a larger disk, or take fewer views or images'
+    if n_bytes > shutil.disk_usage(folder).free: raise OSError(refusal)
+    handle, path = tempfile.mkstemp(prefix='fcam_bank_')
+    try:
+        if hasattr(os, 'posix_fallocate'): os.posix_fallocate(handle, 0, n_bytes)
+        return torch.from_file(path, shared=True, size=n, dtype=dtype).view(shape)
+    except OSError as e: raise OSError(refusal) from e
+    finally:
+        os.close(handle)
+        with suppress(PermissionError): os.unlink(path)  # where a mapped file cannot go, it stays until the folder is emptied
+
+def _empty_bank(shape, dtype, device, place):
+    "An empty tensor for a bank, in its place"
+    place = _choose_place(int(np.prod(shape))*dtype.itemsize, device, place)
+    if place == 'disk': return _tensor_on_disk(shape, dtype)
+    return torch.empty(shape, dtype=dtype, device=device if place == 'device' else 'cpu')
+
 # %% ../nbs/09_evaluate.ipynb #0e2bd290
 class FeatureBank(FreshFeatures):
     "Every image embedded once a view; an episode chooses the views by its number and the seed. Called like `FreshFeatures`"
@@ -90,11 +134,12 @@ class FeatureBank(FreshFeatures):
         n_views:int=1, # draws of n patches an image
         seed:int=0, # of the crops and of the choice of views
         images:Tensor=None, # positions of the images that will be asked for; all by default
-        bs:int=1024, # patches a forward call
+        bs:int=256, # patches a forward call
         progress:bool=False, # show a bar
+        place:str='auto', # of the features: 'device', 'memory', 'disk' (in the folder for temporary files), or the first with room
     ):
         super().__init__(encoder, store, patches, seed, bs)
-        self.n_views = n_views
+        self.n_views, self.place = n_views, place
         images = torch.arange(len(store)) if images is None else torch.as_tensor(images).unique()
         self.row = torch.full((len(store),), -1)
         self.row[images] = torch.arange(len(images))
@@ -109,9 +154,10 @@ def _fill(self:FeatureBank, chunk, n_images):
     pixels, sizes = self.store.batch(chunk[wanted])[0].to(self.device), self.store.sizes.cpu()[chunk]
     for view in range(self.n_views):
         boxes, flip = (t[wanted] for t in self.patches.draw(sizes, generator=generator))
-        found = embed(self.encoder, self.patches.cut(pixels, boxes, flip), self.bs)
-        if self.bank is None: self.bank = found.new_empty(n_images, self.n_views, *found.shape[1:])
-        self.bank[self.row[chunk[wanted]].to(found.device), view] = found
+        found = _embed(self.encoder, self.patches.cut(pixels, boxes, flip), self.bs)
+        if found.dtype == torch.float64: found = found.float()
+        if self.bank is None: self.bank = _empty_bank((n_images, self.n_views, *found.shape[1:]), found.dtype, found.device, self.place)
+        self.bank[self.row[chunk[wanted]].to(self.bank.device), view] = found.to(self.bank.device)
 
 # %% ../nbs/09_evaluate.ipynb #9477de3a
 @patch
@@ -131,7 +177,7 @@ def __call__(self:FeatureBank,
     rows = self.row[images]
     if (rows < 0).any(): raise ValueError('the bank was built for other images: leave `images` out to embed them all')
     views = torch.stack([self.views(images.shape[1:], int(e)) for e in episodes])
-    return self.bank[rows.to(self.bank.device), views.to(self.bank.device)]
+    return self.bank[rows.to(self.bank.device), views.to(self.bank.device)].to(self.device).float()
 
 # %% ../nbs/09_evaluate.ipynb #78ba0042
 def _episode_accuracy(metric, support, query, structured, sfc):
@@ -153,7 +199,7 @@ def evaluate(
     n_episodes:int=None, # default: 5000 for one shot, 600 for more
     seed:int=0, # names the list of episodes
     structured:bool=False, # structured FC in place of mean prototypes
-    bs:int=None, # episodes at once, which changes nothing but the time; default: 4, with structured FC 16
+    bs:int=None, # episodes at once, which changes nothing but time and memory; default: 4, with structured FC 16
     progress:bool=False, # show a bar
     **sfc, # for `structured_fc`
 )->Accuracy:

@@ -39,7 +39,7 @@ from . import __version__
 from .baselines import CosineMetric, EMDMetric
 from .calibration import FeatureCalibration, check_loss
 from .data import FewShotData, ImageStore, load_image
-from .encoder import ResNet12, n_features_of
+from .encoder import ResNet12, checkpointed, n_features_of
 from .episodes import sample_episodes, split_task
 from .evaluate import _bar, Accuracy, FeatureBank, FreshFeatures, embed
 from .evaluate import evaluate as episode_accuracy
@@ -70,8 +70,8 @@ def one_cycle(
 
 # %% ../nbs/12_learner.ipynb #90e221a6
 @dataclass(frozen=True)
-class Preset:
-    "Settings of one run; the defaults are the paper's for mini-ImageNet (Appendix B)"
+class _FirstStage:
+    "Settings of the encoder, the patches and the first stage; the defaults are the paper's for mini-ImageNet (Appendix B)"
     width:int=64 # of ResNet12
     patch_size:int=84 # side of a patch, pixels
     n_patches:int=25 # n: patches a set in the metric
@@ -87,6 +87,11 @@ class Preset:
     calibration_lr:float=0.01 # constant
     weight:float=0.1 # lambda
     momentum:float=0.999 # m of the teacher
+
+# %% ../nbs/12_learner.ipynb #7dd4c37a
+@dataclass(frozen=True)
+class Preset(_FirstStage):
+    "Settings of one run; the defaults are the paper's for mini-ImageNet (Appendix B)"
     temperature:float=12.5 # on the scores, in the loss and the classifier
     n_iters:int=50 # optimizer steps an epoch of meta-training
     n_tasks_per_step:int=4 # whose gradients are added up
@@ -95,6 +100,7 @@ class Preset:
     module_lr:float=1e-3 # Adam, a tenth at 0.6 and 0.9 of the stage
     joint_epochs:int=100 # everything together
     joint_lr:float=5e-4 # halved every tenth of the stage
+    checkpoint:bool=True # there the encoder computes its maps twice, to keep fewer: far less memory, a third more arithmetic
     n_valid:int=200 # episodes on the validation classes after an epoch
     valid_patches:int=9 # patches an image there, before meta-training
     n_views:int=4 # draws of the patches of a test image
@@ -105,12 +111,12 @@ presets = dict(
     mini_imagenet=Preset(),
     tiered_imagenet=Preset(calibration_epochs=120, calibration_lr=0.001, weight=0.05, joint_lr=1e-4, n_views=1),
     cub=Preset(calibration_lr=0.03, weight=0.5, joint_lr=1e-3),
-    cifar_fs=Preset(patch_size=32, calibration_epochs=120),
-    fc100=Preset(patch_size=32, calibration_epochs=120),
+    cifar_fs=Preset(patch_size=32, calibration_epochs=120, checkpoint=False),
+    fc100=Preset(patch_size=32, calibration_epochs=120, checkpoint=False),
     quick=Preset(width=16, patch_size=32, n_patches=9, scale=(0.2, 1.), bs=64, warmup_epochs=10, warmup_drops=(), calibration_epochs=1, calibration_lr=0.005, weight=0.5,
-                 momentum=0.99, n_iters=10, module_epochs=2, joint_epochs=2, joint_lr=2e-3, n_valid=100, valid_patches=4, n_views=1, n_test=(300, 100)),
+                 momentum=0.99, n_iters=10, module_epochs=2, joint_epochs=2, joint_lr=2e-3, checkpoint=False, n_valid=100, valid_patches=4, n_views=1, n_test=(300, 100)),
     tiny=Preset(width=4, patch_size=16, n_patches=3, n_train_patches=2, scale=(0.3, 1.), bs=128, warmup_epochs=1, warmup_drops=(), calibration_epochs=1,
-                momentum=0.9, n_iters=2, n_tasks_per_step=2, n_query=5, module_epochs=1, joint_epochs=1, n_valid=10, valid_patches=2, n_views=1, n_test=(20, 10)),
+                momentum=0.9, n_iters=2, n_tasks_per_step=2, n_query=5, module_epochs=1, joint_epochs=1, checkpoint=False, n_valid=10, valid_patches=2, n_views=1, n_test=(20, 10)),
 )
 presets['glyphs'] = replace(presets['quick'], n_patches=5, warmup_epochs=8, calibration_epochs=2, calibration_lr=0.03, n_tasks_per_step=2, valid_patches=3)
 
@@ -429,7 +435,7 @@ def fcam_learner(
         if store.n_classes < 2: raise ValueError(f'the {name} set has {store.n_classes} class and a task needs two: give other splits, or images of more classes')
         sample_episodes(store.labels, min(5, store.n_classes), 1, 1, 1, 0, store.classes)
     sample_episodes(data.train.labels, min(5, data.train.n_classes), 1, preset.n_query, 1, 0, data.train.classes)
-    if device.type == 'cuda' and sum(s.nbytes for s in data.sets.values()) < torch.cuda.mem_get_info(device)[0]/2: data.to(device)
+    if device.type == 'cuda' and sum(s.nbytes for s in data.sets.values()) < torch.cuda.mem_get_info(device)[0]/4: data.to(device)
     learn = FCAMLearner(data, encoder or ResNet12(preset.width), preset, device, cbs)
     return learn.to_fp16() if device.type == 'cuda' else learn
 
@@ -473,10 +479,11 @@ class MetaModel(nn.Module):
         n_way:int=5, # N
         n_shot:int=1, # K
         temperature:float=12.5, # on the scores
+        checkpoint:bool=False, # the encoder keeps fewer maps and computes them twice, as `checkpointed`
     ):
         super().__init__()
         self.encoder, self.metric, self.n_way, self.n_shot, self.temperature = encoder, metric, n_way, n_shot, temperature
-        self.encoder_eval = False
+        self.checkpoint, self.encoder_eval = checkpoint, False
     def train(self, mode=True):
         super().train(mode)
         if self.encoder_eval: self.encoder.eval()
@@ -484,9 +491,10 @@ class MetaModel(nn.Module):
     def forward(self,
         patches:Tensor, # `(n_way*(n_shot+n_query), n_patches, 3, size, size)`, support first
     ): # `(n_way*n_query, n_way)`
-        features = self.encoder(patches.flatten(0, 1)).unflatten(0, patches.shape[:2]).float()
+        encode = partial(checkpointed, self.encoder) if self.checkpoint else self.encoder
+        features = encode(patches.flatten(0, 1)).unflatten(0, patches.shape[:2]).float()
         support, query = split_task(features, self.n_way, self.n_shot)
-        return self.temperature*self.metric(query, mean_prototypes(support))
+        return self.temperature*self.metric(query, mean_prototypes(support, check=False))
 
 # %% ../nbs/12_learner.ipynb #3656367a
 def meta_learner(
@@ -503,7 +511,7 @@ def meta_learner(
     n_way, encoder = min(5, data.train.n_classes), encoder.requires_grad_()  # a teacher has no gradients
     dls = data.episode_dls(n_way=n_way, n_query=p.n_query, n_tasks=p.n_iters*p.n_tasks_per_step, seed=int(torch.randint(2**31, ())))
     validation = EpisodeValidation(lambda: (encoder, metric), data.valid, patches, p.n_query, p.n_valid)
-    learn = Learner(DataLoaders(dls.train, dls.valid, device=device), MetaModel(encoder, metric.to(device), n_way, 1, p.temperature), loss_func=CrossEntropyLossFlat(),
+    learn = Learner(DataLoaders(dls.train, dls.valid, device=device), MetaModel(encoder, metric.to(device), n_way, 1, p.temperature, p.checkpoint), loss_func=CrossEntropyLossFlat(),
                     metrics=ValueMetric(validation.value, 'valid_accuracy'),
                     cbs=[TaskPatches(patches), validation, GradientAccumulation(p.n_tasks_per_step*n_way*p.n_query), *(cbs or [])])
     return learn.to_fp16() if device.type == 'cuda' else learn
@@ -605,8 +613,7 @@ def results(self:FCAMLearner,
 )->DataFrame: # of `Accuracy`
     "Accuracy on the test classes after every stage by prototypes, exact EMD and the Adaptive Metric"
     if not self.stages: raise ValueError('no stage was trained yet: call pretrain first')
-    test, p, rows, last, bank = self.data.test, self.preset, [], None, None
-    fewest = int(test.labels.bincount().min())
+    test, p, rows, last, fewest = self.data.test, self.preset, [], None, int(self.data.test.labels.bincount().min())
     shots, n_episodes = zip(*((k, n) for k, n in zip(shots, n_episodes or [p.n_test[k > 1] for k in shots]) if k < fewest))
     task = dict(n_way=min(5, test.n_classes), n_query=min(n_query, fewest - max(shots)))
     images = _used_images(test.labels, task['n_way'], shots, task['n_query'], n_episodes, 0)
@@ -619,6 +626,6 @@ def results(self:FCAMLearner,
         name = 'Adaptive Metric' if isinstance(metric, AdaptiveMetric) else type(metric).__name__
         scores = plain | {name: _score(metric, bank, shots, n_episodes, **task)}
         rows += [dict(stage=stage, metric=k, **found) for k, found in scores.items()]
-    several = [(k, n) for k, n in zip(shots, n_episodes) if k > 1]
-    if several: rows.append(rows[-1] | dict(metric=f'{name}, structured FC') | _score(metric, bank, *zip(*several), structured=True, temperature=p.temperature, **task))
+    if several := [(k, n) for k, n in zip(shots, n_episodes) if k > 1]:
+        rows.append(rows[-1] | dict(metric=f'{name}, structured FC') | _score(metric, bank, *zip(*several), structured=True, temperature=p.temperature, **task))
     return DataFrame(rows)

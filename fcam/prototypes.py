@@ -10,18 +10,19 @@ import torch
 from torch import nn, Tensor
 from torch.nn import functional as F
 
-# %% ../nbs/08_prototypes.ipynb #d469f1c5
-def _check_support(support):
+# %% ../nbs/08_prototypes.ipynb #c5233985
+def _check_support(support, values=True):
     "`ValueError` for a support of another shape or with values that are not finite"
     if support.ndim < 4 or 0 in support.shape[-4:] or not support.is_floating_point():
         raise ValueError(f'support is floating point, (..., n_way, n_shot, n_patches, n_features), none of them zero; got {support.dtype} {tuple(support.shape)}')
-    if not bool(support.isfinite().all()): raise ValueError('support holds a feature that is not finite: look at the images or at the encoder')
+    if values and not bool(support.isfinite().all()): raise ValueError('support holds a feature that is not finite: look at the images or at the encoder')
 
 def mean_prototypes(
     support:Tensor, # `(..., n_way, n_shot, n, n_features)`
+    check:bool=True, # look whether the values are finite (this makes a GPU wait)
 )->Tensor: # `(..., n_way, n, n_features)`
     "Mean over the shots, patch by patch, equation (2); `ValueError` for another shape or values that are not finite"
-    _check_support(support)
+    _check_support(support, check)
     return support.mean(-3)
 
 # %% ../nbs/08_prototypes.ipynb #56f8d155

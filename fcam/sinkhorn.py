@@ -37,7 +37,7 @@ def _log_sweeps(log_plan, r, c, n_sweeps):
 # %% ../nbs/05_sinkhorn.ipynb #4b64794f
 def _sweep_until(kernel, r, c, v, tol, n_sweeps, first):
     "Scalings u and v, error and sweeps of each problem where it met `tol` (looked at after `first` sweeps and every second), at the latest after `n_sweeps`"
-    buffer, tiny, kept = torch.empty_like(kernel), torch.finfo(kernel.dtype).tiny, None
+    buffer, kept = torch.empty_like(kernel), None
     for n in range(n_sweeps+1):
         rows = torch.mul(kernel, v, out=buffer).sum(1)
         if n == n_sweeps or n >= first and (n-first) % 2 == 0:
@@ -46,8 +46,8 @@ def _sweep_until(kernel, r, c, v, tol, n_sweeps, first):
             kept = [torch.where(done, x, y) for x, y in zip(kept, found)] if kept else found
             done = kept[2] <= tol
             if n == n_sweeps or bool(done.all()): return kept
-        u = (r/rows.clamp_(min=tiny)).clamp_(max=1e15)
-        v = (c/torch.mul(kernel, u.unsqueeze(1), out=buffer).sum(0).clamp_(min=tiny)).clamp_(max=1e15)
+        u = r/rows.clamp_(min=1e-15)
+        v = c/torch.mul(kernel, u.unsqueeze(1), out=buffer).sum(0).clamp_(min=1e-15)
 
 # %% ../nbs/05_sinkhorn.ipynb #431c4bf1
 def _cholesky_solve(matrix, rhs):
@@ -166,7 +166,7 @@ class _Sinkhorn(torch.autograd.Function):
 def _score(cost, r, c, eps, tol, max_iter, with_gradient):
     "Score and L1 marginal error of a flat batch and, if asked for, the score's gradients in cost, r, c and eps"
     plan, error, _ = _solve(cost, r, c, eps, tol, max_iter)
-    likeness = 1-_batch_last(cost)
+    likeness = torch.sub(cost.new_ones(()), cost.movedim(0, -1), out=cost.new_empty(*cost.shape[1:], len(cost)))
     score = (likeness*plan.movedim(0, -1)).sum((0, 1))
     if not with_gradient: return score, error, ()
     d_cost, *others = _adjoint(plan, eps, likeness.movedim(-1, 0))
