@@ -47,8 +47,8 @@ def module_of(notebook):
 
 def numbers():
     "Each module's place in the order of the notebooks"
-    pairs = ((module_of(nb), re.match(r'(\d+)_', nb.name)) for nb in notebooks())
-    return {module: int(number[1]) for module, number in pairs if module and number}
+    pairs = ((module_of(nb), re.match(r'(\d+)([a-z]?)_', nb.name)) for nb in notebooks())
+    return {module: (int(number[1]), number[2]) for module, number in pairs if module and number}
 
 def modules():
     "Names of the exported modules that lie in the package"

@@ -5,7 +5,7 @@ import pytest
 
 from project import modules, numbers, package
 
-only_torch = ['losses', 'sinkhorn']
+mathematics = ['losses', 'kernel', 'sinkhorn']
 
 def imports(module):
     "`(imported module, names)` of every import in a module, wherever it stands; relative ones made absolute"
@@ -30,14 +30,16 @@ def test_numbers_are_unique():
 @pytest.mark.parametrize('module', modules())
 def test_imports_point_down(module):
     order = numbers()
-    upward = {name for name in neighbours(module) if name not in order or order[name] >= order.get(module, 0)}
+    upward = {name for name in neighbours(module) if name not in order or order[name] >= order[module]}
     assert not upward, f'fcam.{module} imports {sorted(upward)}'
 
 @pytest.mark.parametrize('module', modules())
 def test_no_star_import(module):
     assert not [name for name, names in imports(module) if '*' in names]
 
-@pytest.mark.parametrize('module', only_torch)
+@pytest.mark.parametrize('module', mathematics)
 def test_mathematics_knows_only_torch(module):
+    "And Triton, which comes with it"
     top = {name.split('.')[0] for name, _ in imports(module)}
-    assert top - set(sys.stdlib_module_names) == {'torch'}
+    assert top - set(sys.stdlib_module_names) - {'fcam', 'triton'} == {'torch'}
+    assert set(neighbours(module)) <= set(mathematics)
