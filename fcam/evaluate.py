@@ -182,8 +182,9 @@ def __call__(self:FeatureBank,
 # %% ../nbs/09_evaluate.ipynb #78ba0042
 def _episode_accuracy(metric, support, query, structured, sfc):
     "Accuracy of each episode, percent: support `(b, n_way, n_shot, n, d)`, query `(b, n_way, n_query, n, d)`"
-    proto = structured_fc(support, metric, **sfc) if structured else mean_prototypes(support)
-    with torch.no_grad(): scores = metric(query.flatten(1, 2), proto)
+    with torch.autocast(query.device.type, enabled=query.is_cuda):
+        proto = structured_fc(support, metric, **sfc) if structured else mean_prototypes(support, check=False)
+        with torch.no_grad(): scores = metric(query.flatten(1, 2), proto).float()
     if not scores.isfinite().all(): raise ValueError('a score is not finite: look at the metric and the features')
     labels = torch.arange(query.shape[1], device=scores.device).repeat_interleave(query.shape[2])
     return 100*(scores.argmax(-1) == labels).float().mean(-1).cpu().double()

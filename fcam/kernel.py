@@ -16,6 +16,7 @@ try:
     import triton
     import triton.language as tl
     from triton.language import constexpr
+    if triton.__version__ < '3': raise ImportError(f'Triton {triton.__version__} is too old')
 except ImportError: triton = tl = constexpr = None
 
 # %% ../nbs/04a_kernel.ipynb #f51a7989
@@ -157,11 +158,13 @@ def _fused_plan(cost, r, c, i, j, n:constexpr, m:constexpr, scale, tol, max_iter
             kernel, v, count = tl.exp2(x+_row_logs(x, g, r)+g), 0*c+1, 6
         elif count == 0:
             v = _tile_newton(kernel, v, rows, columns, r, c, reach)
-            newton, count, reach = 1, 1, tl.minimum(2*reach, 2.)
+            newton, count = 1, 1
         v, columns, error, done = _tile_sweeps(kernel, v, r, c, tol, tl.minimum(count, max_iter-spent-1))
         spent += done+1+newton
         count = 0
-        if (newton > 0) & (error > 1.5*old_error): v, error, count, reach = old_v, old_error, 3, reach/8
+        if newton > 0:
+            if error > 1.5*old_error: v, error, count, reach = old_v, old_error, 3, reach/4
+            else: reach = tl.minimum(2*reach, 2.)
         rows = _row_sums(kernel*v)
         strayed = tl.maximum(_strayed(r, rows), _strayed(c, columns))
         left = tl.where((error > tol) | (strayed > 0), 1, 0)
@@ -238,8 +241,8 @@ def _fused_adjoint_kernel(plan, eps, T, out, n:constexpr, m:constexpr, n_rows:co
     _store_tile(out, -sharpness*W, i, j, n, m)
     tl.store(out+(n*m+n+m), -sharpness*_total(_row_sums(W*tl.log(tl.maximum(P, 1e-37)))))
 
-# %% ../nbs/04a_kernel.ipynb #dc716392
-_registers = {256: 96, 512: 128, 1024: 144} # by tile size; larger tiles are shared by several warps and have no limit
+# %% ../nbs/04a_kernel.ipynb #940dca28
+_registers = {256: 96, 512: 128, 1024: 168} # by tile size; larger tiles are shared by several warps and have no limit
 
 def _launch(kernel, tensors, numbers, n, m, *wanted):
     "Start `kernel`, one program a problem"

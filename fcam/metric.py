@@ -72,7 +72,7 @@ class ModulateModule(nn.Module):
         n_heads:int|None=None, # default: the largest divisor of `n_features + n_set` up to 16
         n_hidden:int|None=None, # feed-forward size; default: 1280 at 640 features, else twice the features
         eps:float=0.1, # what the prediction starts from and is a multiple of
-        max_pairs:int=1024, # pairs at a time where no gradient is needed
+        max_pairs:int|None=None, # pairs at a time where no gradient is needed; default: 128 on a CPU, whose caches they then fit, else 1024
     ):
         super().__init__()
         self.n_features, self.eps, self.max_pairs, d_model = n_features, eps, max_pairs, n_features+n_set
@@ -89,7 +89,7 @@ class ModulateModule(nn.Module):
 def _finish_layer(layer, x, attended):
     "A post-norm layer after its attention: add, norm, feed forward, add, norm"
     x = layer.norm1(x+layer.self_attn.out_proj(attended))
-    return layer.norm2(x+layer.linear2(F.relu(layer.linear1(x))))
+    return layer.norm2(x+layer.linear2(F.relu(layer.linear1(x), inplace=True)))
 
 def _full_layer(layer, x, qkv=None):
     "`layer` on all tokens `x` `(pairs, tokens, d_model)`, with its projections given or computed"
@@ -141,9 +141,10 @@ def forward(self:ModulateModule,
     if query.shape[-1] != self.n_features:
         raise ValueError(f'this module was built for {self.n_features} features and got {query.shape[-1]}: build it with n_features={query.shape[-1]}')
     query, proto = (x.to(self.readout.dtype).expand(*lead, *x.shape[-3:]).reshape(lead.numel(), *x.shape[-3:]) for x in (query, proto))
-    step = max(1, self.max_pairs//max(1, proto.shape[1]))
-    if torch.is_grad_enabled() or not query.numel() or (len(query) == 1 and query.shape[1] <= step): out = self._output(query, proto)
-    else: out = torch.stack([torch.cat([self._output(q[None], p[None])[0] for q in qs.split(step)]) for qs, p in zip(query, proto)])
+    most, pairs = self.max_pairs or (128 if query.device.type == 'cpu' else 1024), query.shape[1]*proto.shape[1]
+    if torch.is_grad_enabled() or not pairs or len(query)*pairs <= most: out = self._output(query, proto)
+    elif pairs <= most: out = torch.cat([self._output(q, p) for q, p in zip(query.split(most//pairs), proto.split(most//pairs))])
+    else: out = torch.stack([torch.cat([self._output(q[None], p[None])[0] for q in qs.split(max(1, most//proto.shape[1]))]) for qs, p in zip(query, proto)])
     return self.eps*(3*torch.tanh(out.float()/3)).exp().reshape(*lead, query.shape[1], proto.shape[1])
 
 # %% ../nbs/06_metric.ipynb #e0305394
@@ -169,14 +170,15 @@ def pair_eps(self:AdaptiveMetric,
     proto:Tensor, # `(..., n_way, m, n_features)`
     eps:float|Tensor|None=None, # one value, or `(..., n_query, n_way)`, > 0; None: predicted, or `self.eps` without a module
 )->Tensor: # `(..., n_query, n_way)`
-    "The eps at which every pair is compared; `ValueError` for shapes that do not fit or an eps that is not above zero"
+    "The eps at which every pair is compared; `ValueError` for shapes that do not fit or an eps that is not above zero (a tensor on a GPU is not looked into)"
     shape = (*_check_sets(query, proto), query.shape[-3], proto.shape[-3])
     if query.shape[-1] != self.n_features:
         raise ValueError(f'this metric was built for {self.n_features} features and got {query.shape[-1]}: build it with n_features={query.shape[-1]}')
     if eps is None and self.modulate is not None: return self.modulate(query, proto)
-    eps = torch.as_tensor(self.eps if eps is None else eps, device=query.device)
-    if not eps.is_floating_point(): eps = eps.float()
-    if not bool((eps.detach() > 0).all()): raise ValueError('eps must be above zero for every pair: clamp it, or predict its logarithm')
+    eps = self.eps if eps is None else eps
+    values = eps.detach() if isinstance(eps, Tensor) else torch.tensor(float(eps))
+    if not values.is_cuda and not bool((values > 0).all()): raise ValueError('eps must be above zero for every pair: clamp it, or predict its logarithm')
+    eps = eps.to(query.device) if isinstance(eps, Tensor) else torch.full((), float(eps), device=query.device)
     try: return eps.expand(shape)
     except RuntimeError as e:
         raise ValueError(f'eps is one number or one for each pair, {shape}; got {tuple(eps.shape)}') from e

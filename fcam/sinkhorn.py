@@ -129,16 +129,20 @@ def _solve(cost, r, c, eps, tol, max_iter):
         for x, y in zip((plan, error, n_iter), more): x[..., left] = y
     return plan.movedim(-1, 0), error, n_iter
 
-# %% ../nbs/05_sinkhorn.ipynb #426b54b5
-def _adjoint(plan, eps, T):
-    "Gradient of a loss with `T = dL/dplan`, both `(batch, n, m)`, in cost, r, c and eps"
-    plan, T = _batch_last(plan), _batch_last(T)
+# %% ../nbs/05_sinkhorn.ipynb #e2d688d8
+def _fit(plan, T):
+    "What is left of `T` after the fit weighted by `plan`, both `(n, m, batch)`, and the gradients in r `(batch, n)` and c `(batch, m)`"
     bound, PT = sum(plan.shape[:2])*T.abs().amax((0, 1)), plan*T
     alpha, beta = (x.clamp(-bound, bound) for x in _least_squares(plan, PT.sum(1), PT.sum(0)))
-    W = torch.sub(T, beta, out=PT).sub_(alpha.unsqueeze(1)).mul_(plan)
-    log_plan = plan.clamp_min(torch.finfo(plan.dtype).tiny).log_()
-    d_eps = -log_plan.mul_(W).sum((0, 1))/eps
-    return W.div_(-eps).movedim(-1, 0), _centred(alpha, plan.sum(1)).T, _centred(beta, plan.sum(0)).T, d_eps
+    left = torch.sub(T, beta, out=PT).sub_(alpha.unsqueeze(1))
+    return left, _centred(alpha, plan.sum(1)).T, _centred(beta, plan.sum(0)).T
+
+def _adjoint(plan, eps, T):
+    "Gradient of a loss with `T = dL/dplan`, both `(batch, n, m)`, in cost, r, c and eps"
+    plan = _batch_last(plan)
+    W, d_r, d_c = _fit(plan, _batch_last(T))
+    d_eps = -plan.clamp_min(torch.finfo(plan.dtype).tiny).log_().mul_(W.mul_(plan)).sum((0, 1))/eps
+    return W.div_(-eps).movedim(-1, 0), d_r, d_c, d_eps
 
 def _centred(x, mass):
     "Mean zero over the elements that carry mass, zero on the others; `(n, batch)`"
@@ -168,11 +172,13 @@ class _Sinkhorn(torch.autograd.Function):
 def _score(cost, r, c, eps, tol, max_iter, with_gradient):
     "Score and L1 marginal error of a flat batch and, if asked for, the score's gradients in cost, r, c and eps"
     plan, error, _ = _solve(cost, r, c, eps, tol, max_iter)
-    likeness = torch.sub(cost.new_ones(()), cost.movedim(0, -1), out=cost.new_empty(*cost.shape[1:], len(cost)))
-    score = (likeness*plan.movedim(0, -1)).sum((0, 1))
+    plan, T = _batch_last(plan), torch.neg(cost.movedim(0, -1), out=cost.new_empty(*cost.shape[1:], len(cost)))
+    score = torch.addcmul(plan, plan, T).sum((0, 1))
     if not with_gradient: return score, error, ()
-    d_cost, *others = _adjoint(plan, eps, likeness.movedim(-1, 0))
-    return score, error, (d_cost.sub_(plan), *others)
+    R, d_r, d_c = _fit(plan, T)
+    PR = R.div_(eps)*plan
+    d_eps = -(PR*R).sum((0, 1))
+    return score, error, (PR.add_(plan).neg_().movedim(-1, 0), d_r, d_c, d_eps)
 
 class _Score(torch.autograd.Function):
     "The score with its gradients forward; backward only multiplies"
@@ -219,7 +225,7 @@ def _check_values(cost, r, c, eps):
     "`ValueError` for values that no plan can satisfy"
     cost, r, c, eps = (x.detach() for x in (cost, r, c, eps))
     if not bool((torch.isfinite(eps) & (eps > 0)).all()): raise ValueError('eps must be finite and above zero in every problem: clamp it, or predict its logarithm')
-    if not bool(torch.isfinite(cost).all()): raise ValueError('cost holds a value that is not finite: look for a NaN or an overflow in the features')
+    if cost.numel() and not all(bool(x.isfinite()) for x in cost.aminmax()): raise ValueError('cost holds a value that is not finite: look for a NaN or an overflow in the features')
     for name, x in (('r', r), ('c', c)):
         if not bool((x >= 0).all()): raise ValueError(f'{name} holds a negative or NaN mass: weights come from a softmax or a count')
         off = float((x.sum(-1, dtype=torch.promote_types(x.dtype, torch.float32))-1).abs().max()) if x.numel() else 0.
@@ -230,10 +236,10 @@ def _check_values(cost, r, c, eps):
 def _prepare(cost, r, c, eps, tol, max_iter, check):
     "The arguments of a flat batch in one precision, and the leading shape; `ValueError` for what has no plan"
     if max_iter < 1 or tol is not None and not tol > 0: raise ValueError(f'max_iter must be at least 1 and tol above zero; got {max_iter} and {tol}')
-    eps = torch.as_tensor(eps, device=cost.device)
+    dtype = torch.float64 if torch.float64 in (cost.dtype, r.dtype, c.dtype) else torch.float32
+    eps = eps.to(cost.device) if isinstance(eps, Tensor) else torch.full((), eps, dtype=dtype, device=cost.device)
     lead = _check_shapes(cost, r, c, eps)
     if check: _check_values(cost, r, c, eps)
-    dtype = torch.float64 if torch.float64 in (cost.dtype, r.dtype, c.dtype) else torch.float32
     small = (torch.float16, torch.bfloat16)
     r, c = (x.to(dtype)/x.to(dtype).sum(-1, keepdim=True) if x.dtype in small else x.to(dtype) for x in (r, c))
     flat = lambda x, *size: x.to(dtype).expand((*lead, *size)).reshape(-1, *size)
@@ -247,7 +253,7 @@ def sinkhorn(
     r:Tensor, # `(..., n)`, supply: not negative, sums to one
     c:Tensor, # `(..., m)`, demand: not negative, sums to one
     eps:float|Tensor, # `(...)`, > 0, in the unit of `cost`: one value, or one for each problem
-    tol:float=None, # L1 marginal error at which a problem is done; default, and the least for float32: 2e-6 (5e-6 in the kernel), for float64 1e-10
+    tol:float=None, # L1 marginal error at which a problem is done; default: 2e-6 in float32 (5e-6 in the kernel), which is the least there, and 1e-10 in float64
     max_iter:int=1000, # cap on sweeps and Newton steps; `SinkhornWarning` when it is hit
     check:bool=True, # look at the values, and at the errors of the result (this makes a GPU wait)
 )->Tensor: # `(..., n, m)`, float32 or float64
@@ -263,7 +269,7 @@ def transport_score(
     r:Tensor, # `(..., n)`, supply: not negative, sums to one
     c:Tensor, # `(..., m)`, demand: not negative, sums to one
     eps:float|Tensor, # `(...)`, > 0, in the unit of `cost`: one value, or one for each problem
-    tol:float=None, # L1 marginal error at which a problem is done; default, and the least for float32: 2e-6 (5e-6 in the kernel), for float64 1e-10
+    tol:float=None, # L1 marginal error at which a problem is done; default: 2e-6 in float32 (5e-6 in the kernel), which is the least there, and 1e-10 in float64
     max_iter:int=1000, # cap on sweeps and Newton steps; `SinkhornWarning` when it is hit
     check:bool=True, # look at the values, and at the errors of the result (this makes a GPU wait)
 )->Tensor: # `(...)`, float32 or float64

@@ -153,5 +153,5 @@ def test_machine_code(n, tmp_path, monkeypatch):
     score = compiled(_fused_kernel, ['cost', 'r', 'c', 'eps', 'out', 'score', 'error'], dict(tol='fp32', max_iter='i32'), dict(constants, wanted=2), _registers[tile**2], tmp_path)
     adjoint = compiled(_fused_adjoint_kernel, ['plan', 'eps', 'T', 'out'], {}, constants, _registers[tile**2], tmp_path)
     for (ptx, registers, spilled), shuffles in ((score, 700), (adjoint, 300)):
-        assert registers <= _registers[tile**2] and spilled <= 16, (registers, spilled)
+        assert spilled <= 16, (registers, spilled)
         assert 0 < ptx.count('shfl.sync') < shuffles
