@@ -57,7 +57,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def shapes(tmp_path_factory):
-    "Three classes of two pictures each, and one more picture"
+    "Three classes of two images each, and one more image"
     folder = tmp_path_factory.mktemp('shapes')
     for name in 'cross', 'disc', 'square':
         (folder/'support'/name).mkdir(parents=True)
@@ -66,7 +66,7 @@ def shapes(tmp_path_factory):
     return folder
 
 def draw(shape, margin):
-    "A picture of 64 by 64 pixels"
+    "An image of 64 by 64 pixels"
     image = Image.new('RGB', (64, 64), 'white')
     box, pen = (margin, margin, 64 - margin, 64 - margin), ImageDraw.Draw(image)
     if shape == 'disc': pen.ellipse(box, fill='black')

@@ -1,11 +1,11 @@
-"Layers are one-way: a module imports modules of a lower number, by explicit name"
-import ast, sys
+"Layers are one-way: modules and notebooks import modules of a lower number, by explicit public name"
+import ast, re, sys
 
 import pytest
 
-from project import modules, numbers, package
+from project import cells, modules, module_of, notebooks, numbers, package
 
-mathematics = ['losses', 'kernel', 'sinkhorn']
+mathematics = ['losses', 'solver', 'kernel', 'sinkhorn']
 
 def imports(module):
     "`(imported module, names)` of every import in a module, wherever it stands; relative ones made absolute"
@@ -36,6 +36,33 @@ def test_imports_point_down(module):
 @pytest.mark.parametrize('module', modules())
 def test_no_star_import(module):
     assert not [name for name, names in imports(module) if '*' in names]
+
+@pytest.mark.parametrize('module', modules())
+def test_no_private_import(module):
+    "A private name stays in its module: what two need is public, or lies in a third"
+    names = {(source, name) for source, names in imports(module) for name in names}
+    taken = {(s, n) for s, n in names if s.startswith('fcam') and n[0] == '_' and n != '__version__'}
+    assert not taken, f'fcam.{module} imports {sorted(taken)}'
+
+@pytest.mark.parametrize('notebook', notebooks(), ids=lambda p: p.stem)
+def test_notebook_imports_point_down(notebook):
+    "Nor do the tests of a notebook use what comes later, not even in hidden cells; a tour may"
+    if not module_of(notebook): return
+    place = re.match(r'(\d+)_', notebook.name)
+    order, source = numbers(), '\n'.join(c.source for c in cells(notebook) if c.kind == 'code')
+    used = set(re.findall(r'^\s*(?:from|import) fcam\.(\w+)', source, re.M))
+    later = {name for name in used if order[name][0] > int(place[1])}
+    assert not later, f'{notebook.name} imports {sorted(later)}'
+
+@pytest.mark.parametrize('module', modules())
+def test_modules_are_short(module):
+    "A module that grows beyond this holds two topics"
+    assert len((package/f'{module}.py').read_text(encoding='utf-8').splitlines()) <= 360
+
+@pytest.mark.parametrize('notebook', notebooks(), ids=lambda p: p.stem)
+def test_lines_are_short(notebook):
+    long = [line for c in cells(notebook) if c.kind == 'code' for line in c.source.split('\n') if len(line) > 100]
+    assert not long, long
 
 @pytest.mark.parametrize('module', mathematics)
 def test_mathematics_knows_only_torch(module):
