@@ -26,8 +26,10 @@ def update_average(
     student:nn.Module, # the same structure
     momentum:float, # m in [0, 1): the share of the teacher that stays
 ):
-    "One step of $\\theta_T\\gets m\\,\\theta_T+(1-m)\\,\\theta_S$ over parameters and buffers (paper, equation (4))"
-    pairs = list(zip([*teacher.parameters(), *teacher.buffers()], [*student.parameters(), *student.buffers()]))
+    "One step of the moving average over parameters and buffers (paper, equation (4))"
+    of_teacher = [*teacher.parameters(), *teacher.buffers()]
+    of_student = [*student.parameters(), *student.buffers()]
+    pairs = list(zip(of_teacher, of_student))
     average = [(t, s) for t, s in pairs if t.is_floating_point()]
     if average: torch._foreach_lerp_(*map(list, zip(*average)), 1 - momentum)
     for t, s in pairs:
@@ -35,12 +37,13 @@ def update_average(
 
 # %% ../nbs/07_calibration.ipynb #0d3cc40a
 class MomentumTeacher(Callback):
-    "Keeps `teacher`, the moving average of the model, one update per real optimizer step (paper, equation (4)); `ValueError` for a momentum outside [0, 1)"
+    "Keeps `teacher`, the average of the model (equation (4)); `ValueError` for a bad momentum"
     order,run_valid = 5,False
     def __init__(self,
         momentum:float=0.999, # m in [0, 1); 0 copies the student at every step
     ):
-        if not 0 <= momentum < 1: raise ValueError(f'momentum {momentum}: m in [0, 1) is needed, 0.999 in the paper')
+        if not 0 <= momentum < 1:
+            raise ValueError(f'momentum {momentum}: m in [0, 1) is needed, 0.999 in the paper')
         self.momentum,self.teacher,self.n_updates,self._cancelled = momentum,None,0,False
     @property
     def student(self):
@@ -63,27 +66,34 @@ def reset(self:MomentumTeacher):
     self.teacher = deepcopy(self.student).eval().requires_grad_(False)
     self.n_updates = 0
 
+# %% ../nbs/07_calibration.ipynb #89395b98
+def _check_calibration(n_patches, n_hard, soft_weight):
+    "`ValueError` for settings that leave a loss without patches, or reward disagreement"
+    if not 0 < n_hard < n_patches:
+        raise ValueError(f'n_hard {n_hard} of {n_patches} patches: at least one patch needs '
+                         'the label and one the teacher')
+    if soft_weight < 0: raise ValueError(f'soft_weight {soft_weight}: lambda cannot be negative')
+
 # %% ../nbs/07_calibration.ipynb #07af7bb9
 class FeatureCalibration(Callback):
-    "Trains on random patches by $\\mathcal{L}_{CE}+\\lambda\\mathcal{L}_{UKD}$ (paper, equations (3), (12) and (13), Algorithm 1); adds a `MomentumTeacher` where the learner has none"
+    "Trains on patches by L_CE + lambda L_UKD (paper, equations (3), (12), (13), Algorithm 1)"
     order,run_valid = 5,False
     def __init__(self,
-        patches:RandomPatches=None, # `patches(*xb, n_patches=n)` gives `(batch, n, 3, size, size)`; default: 4 crops of 84 pixels
-        n_hard:int=1, # l: patches an image for the cross entropy, 0 < l < n_p
-        weight:float=0.1, # lambda, at least 0
-        warmup_epochs:int=0, # epochs with the cross entropy alone
-        temperature:float=inf, # of the weights w_i: inf is UniCon KL, 1 the classical KL
+        patches:RandomPatches=None, # `(*xb, n_patches=n) -> (batch, n, 3, h, w)`; 4 of 84 px
+        n_hard:int=1, # l: patches an image for the cross-entropy, 0 < l < n_p
+        soft_weight:float=0.1, # lambda, at least 0
+        warmup_epochs:int=0, # epochs with the cross-entropy alone
+        class_temperature:float=inf, # of the class weights w_i: inf is UniCon KL, 1 classical KL
         permute:bool=False, # a fresh random order of the classes at each step
-        momentum:float=0.999, # m of the teacher, where one is added here
+        momentum:float=0.999, # m of the `MomentumTeacher` that is added where there is none
     ):
         patches = RandomPatches(n_patches=4, size=84) if patches is None else patches
-        if not 0 < n_hard < patches.n_patches:
-            raise ValueError(f'n_hard {n_hard} of {patches.n_patches} patches: at least one patch needs the label and one the teacher')
-        if weight < 0: raise ValueError(f'weight {weight}: lambda cannot be negative')
+        _check_calibration(patches.n_patches, n_hard, soft_weight)
         store_attr()
         self.epochs_done,self.started,self.soft_loss = 0,False,None
     def after_create(self):
-        if not hasattr(self.learn, 'momentum_teacher'): self.learn.add_cb(MomentumTeacher(self.momentum))
+        if hasattr(self.learn, 'momentum_teacher'): return
+        self.learn.add_cb(MomentumTeacher(self.momentum))
     def before_fit(self):
         self.after_create()  # where it was added to a learner that existed already
         self.learn.momentum_teacher.before_fit()
@@ -94,6 +104,7 @@ def calibrating(self:FeatureCalibration):
     "Whether the warm-up is over, so that the teacher takes part"
     return self.epochs_done >= self.warmup_epochs
 
+# %% ../nbs/07_calibration.ipynb #e424b013
 @patch
 def before_train(self:FeatureCalibration):
     "Teacher := student, once, where calibration starts"
@@ -102,6 +113,7 @@ def before_train(self:FeatureCalibration):
         self.learn.momentum_teacher.reset()
         self.started = True
 
+# %% ../nbs/07_calibration.ipynb #9f5e6e48
 @patch
 def before_batch(self:FeatureCalibration):
     "Images to patches, image after image, in one batch"
@@ -111,38 +123,36 @@ def before_batch(self:FeatureCalibration):
 # %% ../nbs/07_calibration.ipynb #9477de3a
 @patch
 def after_pred(self:FeatureCalibration):
-    "The soft labels of the teacher, and the mean logits of the first l patches in place of the prediction"
+    "Soft labels of the teacher; mean logits of the first l patches in place of the prediction"
     logits = self.learn.pred.unflatten(0, (-1, self.n))
     self.learn.pred = logits[:, :self.n_hard].mean(1)
     if not self.calibrating: return
     self._student = logits[:, self.n_hard:].flatten(0, 1)
-    soft_patches = self.learn.xb[0].unflatten(0, (-1, self.n))[:, self.n_hard:].flatten(0, 1)
-    with torch.no_grad(): self._teacher = self.learn.momentum_teacher.teacher(soft_patches)
+    patches = self.learn.xb[0].unflatten(0, (-1, self.n))[:, self.n_hard:].flatten(0, 1)
+    with torch.no_grad(): self._teacher = self.learn.momentum_teacher.teacher(patches)
 
+# %% ../nbs/07_calibration.ipynb #5ee060d3
 @patch
 def after_loss(self:FeatureCalibration):
     "Adds lambda times the loss for soft labels"
     if not self.calibrating: return
-    soft = cascade_kl(self._student, self._teacher, temperature=self.temperature, permute=self.permute)
-    self.learn.loss_grad = self.learn.loss_grad + self.weight*soft
+    soft = cascade_kl(self._student, self._teacher, temperature=self.class_temperature,
+                      permute=self.permute)
+    self.learn.loss_grad = self.learn.loss_grad + self.soft_weight*soft
     self.learn.loss = self.learn.loss_grad.clone()
     self._soft_sum,self._n_soft = self._soft_sum + soft.detach(),self._n_soft + 1
 
-# %% ../nbs/07_calibration.ipynb #acd72280
-@patch
-def restart(self:FeatureCalibration,
-    warmup_epochs:int=0, # epochs of the cross entropy alone that come first
-):
-    "Begins again: warm-up, then teacher := student and calibration"
-    self.warmup_epochs,self.started = self.epochs_done + warmup_epochs,False
-
+# %% ../nbs/07_calibration.ipynb #d355d77a
 def check_loss(
     learn:Learner, # after the batches of an epoch
 ):
-    "`FloatingPointError` if the loss is no longer finite; waits for the device, so ask once an epoch"
+    "`FloatingPointError` if the loss is not finite; waits for the device, so ask once an epoch"
     loss = learn.loss.item()
-    if not isfinite(loss): raise FloatingPointError(f'the loss is {loss} in epoch {learn.epoch}: lower the learning rate, or look for images that are not finite')
+    if isfinite(loss): return
+    raise FloatingPointError(f'the loss is {loss} in epoch {learn.epoch}: lower the learning rate, '
+                             'or look for images that are not finite')
 
+# %% ../nbs/07_calibration.ipynb #da20f3a3
 @patch
 def after_train(self:FeatureCalibration):
     "Counts the epoch; `FloatingPointError` if the loss is no longer finite"
@@ -150,3 +160,11 @@ def after_train(self:FeatureCalibration):
     check_loss(self.learn)
     self.soft_loss = float(self._soft_sum)/self._n_soft if self._n_soft else None
     self.epochs_done += 1
+
+# %% ../nbs/07_calibration.ipynb #acd72280
+@patch
+def restart(self:FeatureCalibration,
+    warmup_epochs:int=0, # epochs of the cross-entropy alone that come first
+):
+    "Begins again: warm-up, then teacher := student and calibration"
+    self.warmup_epochs,self.started = self.epochs_done + warmup_epochs,False

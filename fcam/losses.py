@@ -14,16 +14,18 @@ from torch import Tensor
 def _as_logits(logits:Tensor, name:str) -> Tensor:
     "`logits` in float32 (float64 stays), after the checks which need no look at the values"
     if not logits.is_floating_point():
-        raise ValueError(f'{name} has dtype {logits.dtype}: pass the floating-point output of the last layer, not labels')
+        raise ValueError(f'{name} has dtype {logits.dtype}: pass the floating-point output '
+                         'of the last layer, not labels')
     if logits.ndim < 1 or logits.shape[-1] < 2:
-        raise ValueError(f'{name} has shape {tuple(logits.shape)}: a choice needs (batch, n_classes) with at least 2 classes')
+        raise ValueError(f'{name} has shape {tuple(logits.shape)}: a choice needs '
+                         '(batch, n_classes) with at least 2 classes')
     return logits if logits.dtype == torch.float64 else logits.float()
 
 # %% ../nbs/01_losses.ipynb #596f44ea
 def binary_cascade(
     logits:Tensor, # `(batch, n_classes)`, unnormalised; any leading dimensions
 )->tuple[Tensor, Tensor]: # log q_i and log q_not_i, each `(batch, n_classes - 1)`, <= 0
-    "Log-probabilities of the successive choices 'class i' against 'a later class' (Eq. of q_i); `ValueError` for fewer than 2 classes"
+    "Log-probabilities of the successive choices, equation (6); `ValueError` below 2 classes"
     z = _as_logits(logits, 'logits')
     with torch.autocast(z.device.type, enabled=False):
         z = z - z.detach().amax(-1, keepdim=True)
@@ -34,12 +36,14 @@ def binary_cascade(
 # %% ../nbs/01_losses.ipynb #29cb63ba
 def cascade_weights(
     logits:Tensor, # `(batch, n_classes)`, the teacher's logits
-    temperature:float=1., # > 0; `math.inf` gives the uniform limit
-    normalised:bool=False, # divide by the number of classes that remain, n_classes - i + 1?
+    temperature:float=1., # > 0; `math.inf` gives the uniform limit, equation (10)
+    normalised:bool=False, # divide by the n_classes - i + 1 classes that remain, equation (8)?
 )->Tensor: # `(batch, n_classes - 1)`, in (0, 1]
-    "Weight w_i(T) of each binary choice (Theorem 1), or its normalised form; `ValueError` if `temperature` <= 0"
+    "Weight w_i(T) of each binary choice (Theorem 1); `ValueError` if `temperature` is not > 0"
     z = _as_logits(logits, 'logits')
-    if not temperature > 0: raise ValueError(f'temperature is {temperature}: it must be > 0 (1 gives the classical KL, math.inf UniCon KL)')
+    if not temperature > 0:
+        raise ValueError(f'temperature is {temperature}: it must be > 0 '
+                         '(1 gives the classical KL, math.inf UniCon KL)')
     n = z.shape[-1]
     remaining = torch.arange(n, 1, -1, device=z.device, dtype=z.dtype)
     with torch.autocast(z.device.type, enabled=False):
@@ -51,31 +55,38 @@ def cascade_weights(
 
 # %% ../nbs/01_losses.ipynb #cfb78d00
 def _check_pair(student:Tensor, teacher:Tensor, reduction:str):
-    "`ValueError` where shapes or `reduction` cannot be meant; looks at no value, so the device need not be waited for"
+    "`ValueError` for shapes or a `reduction` that do not fit; looks at no value"
     if student.shape != teacher.shape:
-        raise ValueError(f'student has shape {tuple(student.shape)} and teacher {tuple(teacher.shape)}: '
-                         'both must be logits of the same patches over the same classes')
+        raise ValueError(f'student has shape {tuple(student.shape)} and teacher '
+                         f'{tuple(teacher.shape)}: both must be logits of the same patches '
+                         'over the same classes')
     if reduction not in ('mean', 'sum', 'none'):
-        raise ValueError(f"reduction is {reduction!r}: choose 'mean' (over the batch), 'sum' or 'none'")
+        raise ValueError(f"reduction is {reduction!r}: choose 'mean' (over the batch), "
+                         "'sum' or 'none'")
     if reduction == 'mean' and student.numel() == 0:
         raise ValueError("the batch is empty and has no mean: skip it, or use reduction='sum'")
+
+# %% ../nbs/01_losses.ipynb #f3a46335
+def _reordered(student:Tensor, teacher:Tensor, generator:torch.Generator|None):
+    "Both with their classes in one fresh random order, drawn on the generator's device"
+    device = generator.device if generator else student.device
+    order = torch.randperm(student.shape[-1], generator=generator, device=device)
+    order = order.to(student.device, non_blocking=order.device.type == 'cpu')
+    return student[..., order], teacher[..., order]
 
 # %% ../nbs/01_losses.ipynb #3dc9afcc
 def cascade_kl(
     student:Tensor, # `(batch, n_classes)`, the student's logits
-    teacher:Tensor, # `(batch, n_classes)`, the teacher's logits; a gradient reaches them unless the caller detaches
-    temperature:float=1., # > 0, of the weights alone: 1 is the classical KL, `math.inf` is UniCon KL
+    teacher:Tensor, # `(batch, n_classes)`, the teacher's logits; detach them to stop their gradient
+    temperature:float=1., # > 0, of the weights alone: 1 is the classical KL, `math.inf` UniCon KL
     reduction:str='mean', # 'mean' (over the batch), 'sum' or 'none'
     permute:bool=False, # put the classes in a fresh random order, one order for the whole call?
-    generator:torch.Generator=None, # draws that order on its own device; default: the logits' device
-)->Tensor: # scalar, or `(batch,)` for 'none'; float32 (float64 for float64 logits), >= 0 up to rounding
-    "KL(teacher || student) with the weights of its binary choices taken at `temperature` (Theorem 1); `ValueError` if shapes differ"
+    generator:torch.Generator=None, # draws that order; default: one on the logits' device
+)->Tensor: # scalar, or `(batch,)` for 'none'; at least float32, >= 0 up to rounding
+    "KL(teacher || student) with weights w_i(`temperature`), equation (7); `ValueError` for shapes"
     student, teacher = _as_logits(student, 'student'), _as_logits(teacher, 'teacher')
     _check_pair(student, teacher, reduction)
-    if permute:
-        order = torch.randperm(student.shape[-1], generator=generator, device=generator.device if generator else student.device)
-        order = order.to(student.device, non_blocking=order.device.type == 'cpu')
-        student, teacher = student[..., order], teacher[..., order]
+    if permute: student, teacher = _reordered(student, teacher, generator)
     with torch.autocast(student.device.type, enabled=False):
         (s_q, s_not), (t_q, t_not) = binary_cascade(student), binary_cascade(teacher)
         kl = t_q.exp() * (t_q - s_q) + t_not.exp() * (t_not - s_not)
@@ -85,13 +96,14 @@ def cascade_kl(
 # %% ../nbs/01_losses.ipynb #f9e1d383
 def unicon_kl(
     student:Tensor, # `(batch, n_classes)`, the student's logits
-    teacher:Tensor, # `(batch, n_classes)`, the teacher's logits; a gradient reaches them unless the caller detaches
+    teacher:Tensor, # `(batch, n_classes)`, the teacher's logits; detach them to stop their gradient
     reduction:str='mean', # 'mean' (over the batch), 'sum' or 'none'
     permute:bool=False, # put the classes in a fresh random order, one order for the whole call?
-    generator:torch.Generator=None, # draws that order on its own device; default: the logits' device
-)->Tensor: # scalar, or `(batch,)` for 'none'; float32 (float64 for float64 logits), >= 0 up to rounding
-    "UKD(teacher || student): KL whose binary choices weigh (n_classes - i + 1) / n_classes, whatever the teacher says; `ValueError` if shapes differ"
-    return cascade_kl(student, teacher, float('inf'), reduction, permute, generator)
+    generator:torch.Generator=None, # draws that order; default: one on the logits' device
+)->Tensor: # scalar, or `(batch,)` for 'none'; at least float32, >= 0 up to rounding
+    "UKD(teacher || student), equation (11): fixed weights (n_classes - i + 1) / n_classes"
+    return cascade_kl(student, teacher, temperature=float('inf'), reduction=reduction,
+                      permute=permute, generator=generator)
 
 # %% ../nbs/01_losses.ipynb #a92fe249
 def check_logits(
@@ -102,6 +114,8 @@ def check_logits(
     bad = ~_as_logits(logits, name).isfinite()
     if bad.any():
         rows = bad.reshape(-1, bad.shape[-1]).any(-1).nonzero().flatten().tolist()
-        raise ValueError(f'{name}: {int(bad.sum())} of {bad.numel()} values are not finite, in {len(rows)} of {bad[..., 0].numel()} rows '
-                         f'(first: row {rows[0]}). Lower the learning rate, clip the gradient, or look for broken images in that batch')
+        raise ValueError(f'{name}: {int(bad.sum())} of {bad.numel()} values are not finite, '
+                         f'in {len(rows)} of {bad[..., 0].numel()} rows (first: row {rows[0]}). '
+                         'Lower the learning rate, clip the gradient, or look for broken images '
+                         'in that batch')
     return logits

@@ -12,8 +12,8 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
-from sklearn.manifold import TSNE
 from torch import Tensor
+from torchvision.utils import make_grid
 
 # %% ../nbs/16_plots.ipynb #b651647d
 def to_image(
@@ -28,16 +28,12 @@ def to_image(
     return x.clamp(0, 1).numpy()
 
 # %% ../nbs/16_plots.ipynb #b7bfafe6
-def _montage(images, n_cols, gap=1):
-    "`(n, h, w, 3)` side by side on white"
-    n, h, w, _ = images.shape
-    n_rows = -(-n//n_cols)
-    sheet = np.ones((n_rows*(h + gap) - gap, n_cols*(w + gap) - gap, 3))
-    for i, image in enumerate(images):
-        row, col = divmod(i, n_cols)
-        sheet[row*(h + gap):row*(h + gap) + h, col*(w + gap):col*(w + gap) + w] = image
-    return sheet
+def _side_by_side(patches, mean, std, n_cols):
+    "`(h, w, 3)`: patches in rows of `n_cols`, on white"
+    images = torch.from_numpy(to_image(patches, mean, std)).movedim(-1, -3)
+    return make_grid(images, nrow=n_cols, padding=1, pad_value=1.).movedim(0, -1).numpy()
 
+# %% ../nbs/16_plots.ipynb #2fd1666a
 def show_patches(
     patches:Tensor, # `(n, 3, h, w)`
     mean:Tensor=None, # of the normalisation, `(3,)`
@@ -48,9 +44,19 @@ def show_patches(
 )->Axes:
     "Draws patches side by side"
     ax = ax or plt.subplots(figsize=(6, 2))[1]
-    ax.imshow(_montage(to_image(patches, mean, std), n_cols or len(patches)))
-    ax.set_axis_off(); ax.set_title(title, fontsize=9)
+    ax.imshow(_side_by_side(patches, mean, std, n_cols=n_cols or len(patches)))
+    ax.set_axis_off()
+    ax.set_title(title, fontsize=9)
     return ax
+
+# %% ../nbs/16_plots.ipynb #810f51c9
+def _check_plan(plan, query, proto):
+    "`ValueError` if a plan and the patches at its sides do not fit"
+    if plan.ndim != 2: raise ValueError(f'a plan is (n, m); got {tuple(plan.shape)}')
+    n, m = plan.shape
+    if (len(query), len(proto)) == (n, m): return
+    raise ValueError(f'a plan of {n} x {m} needs {n} query and {m} support patches, '
+                     f'not {len(query)} and {len(proto)}')
 
 # %% ../nbs/16_plots.ipynb #66a65559
 def plot_plan(
@@ -61,18 +67,27 @@ def plot_plan(
     std:Tensor=None, # of the normalisation, `(3,)`
     title:str='', # below the plan
     ax:Axes=None, # where to draw; a new figure by default
-)->Axes: # of the plan
-    "Draws a transport plan with the patches it connects; `ValueError` if plan and patches do not fit"
-    n, m = plan.shape
-    if (len(query), len(proto)) != (n, m): raise ValueError(f'a plan of {n} x {m} needs {n} query and {m} support patches, not {len(query)} and {len(proto)}')
-    ax = ax or plt.subplots(figsize=(4, 4))[1]
-    ax.imshow(plan.detach().float().cpu(), cmap='magma', vmin=0, aspect='auto')
-    ax.set_xticks([]); ax.set_yticks([])
+    vmax:float=None, # weight of the brightest colour, to compare plans; default: the largest
+)->Axes: # of the plan; `.images[0]` serves for a colour bar
+    "Draws a plan with the patches it connects; `ValueError` if plan and patches do not fit"
+    _check_plan(plan, query, proto)
+    ax, (n, m) = ax or plt.subplots(figsize=(4, 4))[1], plan.shape
+    ax.imshow(plan.detach().float().cpu(), cmap='magma', vmin=0, vmax=vmax, aspect='auto')
+    ax.set(xticks=[], yticks=[])
     left, top = ax.inset_axes([-1.12/n, 0, 1/n, 1]), ax.inset_axes([0, 1 + 0.12/m, 1, 1/m])
     for side, images, n_cols in [(left, query, 1), (top, proto, m)]:
-        side.imshow(_montage(to_image(images, mean, std), n_cols), aspect='auto'); side.set_axis_off()
+        side.imshow(_side_by_side(images, mean, std, n_cols=n_cols), aspect='auto')
+        side.set_axis_off()
     ax.set_xlabel(title, fontsize=9)
     return ax
+
+# %% ../nbs/16_plots.ipynb #e3b9f253
+def _plot_probabilities(probs, ax):
+    "Bars of the probabilities, the largest on top and in colour"
+    names = sorted(probs, key=probs.get)
+    bars = ax.barh(names, [probs[name] for name in names], color='tab:gray')
+    bars[-1].set_color('tab:orange')
+    ax.set(xlim=(0, 1), xlabel='probability', title=f'{names[-1]}: {probs[names[-1]]:.2f}')
 
 # %% ../nbs/16_plots.ipynb #59cf5dae
 def plot_decision(
@@ -86,19 +101,19 @@ def plot_decision(
     note:str='', # said under the plan, such as the score and eps
 )->Figure:
     "One figure: the query, the probability of each class, and the plan of the best one"
-    fig, (left, bars, right) = plt.subplots(1, 3, figsize=(9, 3.2), width_ratios=[1, 1, 1.3], layout='constrained')
-    best = max(probs, key=probs.get)
-    left.imshow(image); left.set_axis_off(); left.set_title('query')
-    names = sorted(probs, key=probs.get)
-    bars.barh(names, [probs[n] for n in names], color=['tab:orange' if n == best else 'tab:gray' for n in names])
-    bars.set(xlim=(0, 1), xlabel='probability', title=f'{best}: {probs[best]:.2f}')
-    plot_plan(plan, query, proto, mean, std, note, ax=right)
+    fig, axes = plt.subplots(1, 3, figsize=(9, 3.2), width_ratios=[1, 1, 1.3], layout='constrained')
+    axes[0].imshow(image)
+    axes[0].set_axis_off()
+    axes[0].set_title('query')
+    _plot_probabilities(probs, axes[1])
+    plot_plan(plan, query, proto, mean=mean, std=std, title=note, ax=axes[2])
+    fig.colorbar(axes[2].images[0], ax=axes[2], label='weight (sum 1)')
     plt.close(fig)  # or a notebook would show it twice
     return fig
 
 # %% ../nbs/16_plots.ipynb #d6bffe55
 def plot_history(
-    history:DataFrame, # a row an epoch, with `stage`, `train_loss` and `valid_accuracy` (percent)
+    history:DataFrame, # a row an epoch: `stage`, `train_loss`, `valid_accuracy` (percent)
 )->Figure:
     "Loss and validation accuracy over all stages; `ValueError` for an empty history"
     if not len(history): raise ValueError('the history is empty: train first')
@@ -106,7 +121,8 @@ def plot_history(
     epoch = np.arange(1, len(history) + 1)
     for stage in history['stage'].unique():
         rows = (history['stage'] == stage).to_numpy()
-        for ax, column in zip(axes, ('train_loss', 'valid_accuracy')): ax.plot(epoch[rows], history[column][rows].astype(float), marker='.', label=stage)
+        for ax, column in zip(axes, ('train_loss', 'valid_accuracy')):
+            ax.plot(epoch[rows], history[column][rows].astype(float), marker='.', label=stage)
     axes[0].set(xlabel='epoch', ylabel='training loss', yscale='log')
     axes[1].set(xlabel='epoch', ylabel='1-shot accuracy on\nvalidation classes (%)')
     axes[1].legend(fontsize=8)
@@ -122,13 +138,17 @@ def plot_features(
     seed:int=0, # of the layout
     ax:Axes=None, # where to draw; a new figure by default
 )->Axes:
-    "Draws features by t-SNE; `ValueError` for too few images"
-    if len(features) <= perplexity: raise ValueError(f'{len(features)} images are too few for perplexity {perplexity}: lower it')
+    "Draws features by t-SNE, a colour a class; `ValueError` for too few images"
+    from sklearn.manifold import TSNE  # loaded only here, since it takes a second
+    if len(features) <= perplexity:
+        raise ValueError(f'{len(features)} images are too few for perplexity {perplexity}: '
+                         'lower it')
     ax = ax or plt.subplots(figsize=(4, 4))[1]
-    points = TSNE(perplexity=perplexity, random_state=seed, init='pca').fit_transform(features.detach().float().cpu().numpy())
+    tsne = TSNE(perplexity=perplexity, random_state=seed, init='pca')
+    points = tsne.fit_transform(features.detach().float().cpu().numpy())
     for label in labels.unique().tolist():
         rows = (labels == label).cpu().numpy()
         ax.scatter(*points[rows].T, s=8, label=classes[label] if classes else None)
-    ax.set_xticks([]); ax.set_yticks([])
+    ax.set(xticks=[], yticks=[])
     if classes: ax.legend(fontsize=7)
     return ax
