@@ -5,7 +5,7 @@ import pytest
 
 from project import modules, numbers, package
 
-mathematics = ['losses', 'kernel', 'sinkhorn']
+mathematics = ['losses', 'solver', 'kernel', 'sinkhorn']
 
 def imports(module):
     "`(imported module, names)` of every import in a module, wherever it stands; relative ones made absolute"
