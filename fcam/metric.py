@@ -153,7 +153,7 @@ def _output(self:ModulateModule, query, proto):
     out = self.head(_readout_layer(self.encoder.layers[-1], x))
     return out.reshape(len(query), query.shape[1], proto.shape[1])
 
-# %% ../nbs/11_metric.ipynb #e1b3e7ea
+# %% ../nbs/11_metric.ipynb #2b93b944
 @patch
 def _output_in_portions(self:ModulateModule, query, proto, most):
     "`_output` with at most about `most` pairs at a time: some tasks, or some queries of one task"
