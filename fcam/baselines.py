@@ -9,8 +9,9 @@ __all__ = ['exact_plan', 'EMDMetric', 'CosineMetric']
 import torch
 from torch import nn, Tensor
 from torch.nn import functional as F
-from .metric import _check_sets, cosine_cost, cross_weights
-from .sinkhorn import _check_shapes, _check_values
+
+from .metric import check_sets, cosine_cost, cross_weights
+from .sinkhorn import check_problem
 
 # %% ../nbs/14_baselines.ipynb #26676d9a
 def exact_plan(
@@ -18,22 +19,22 @@ def exact_plan(
     r:Tensor, # `(..., n)`, supply: not negative, sums to one
     c:Tensor, # `(..., m)`, demand: not negative, sums to one
 )->Tensor: # `(..., n, m)`, no gradient, on the device and in the type of `cost`
-    "Cheapest transport plan, one problem after another on the CPU; `ValueError` for shapes or values without a plan"
+    "Cheapest plans, one after another on the CPU; `ValueError` for shapes or values without one"
     from ot import emd
-    one = torch.ones((), device=cost.device)
-    lead, (n, m) = _check_shapes(cost, r, c, one), cost.shape[-2:]
-    _check_values(cost, r, c, one)
-    flat = lambda x, *size: x.detach().double().cpu().expand(*lead, *size).reshape(-1, *size)
-    share = lambda x: (x/x.sum(-1, keepdim=True)).numpy()
+    lead, (n, m) = check_problem(cost, r, c, eps=1.), cost.shape[-2:]
+    def flat(x, *size): return x.detach().double().cpu().expand(*lead, *size).reshape(-1, *size)
+    def share(x): return (x/x.sum(-1, keepdim=True)).numpy()
     plan = torch.zeros(lead.numel(), n, m, dtype=torch.float64)
-    for p, a, b, M in zip(plan, share(flat(r, n)), share(flat(c, m)), flat(cost, n, m).numpy()): p.copy_(torch.from_numpy(emd(a, b, M, numItermax=1_000_000)))
+    problems = share(flat(r, n)), share(flat(c, m)), flat(cost, n, m).numpy()
+    for P, *problem in zip(plan, *problems):
+        P.copy_(torch.from_numpy(emd(*problem, numItermax=1_000_000)))
     return plan.reshape(*lead, n, m).to(cost)
 
 # %% ../nbs/14_baselines.ipynb #e2de786b
 class EMDMetric(nn.Module):
-    "Likeness of two sets of patches by exact transport, as DeepEMD; no parameters"
+    "Similarity of two sets of patches by exact transport, as DeepEMD; no parameters"
     def __init__(self,
-        centre:bool=False, # subtract from each feature vector the mean of its channels in the cost
+        centre:bool=False, # subtract the mean of its channels from each feature, in the cost
     ):
         super().__init__()
         self.centre = centre
@@ -41,8 +42,8 @@ class EMDMetric(nn.Module):
     def transport(self,
         query:Tensor, # `(..., n_query, n, n_features)`
         proto:Tensor, # `(..., n_way, m, n_features)`
-    )->tuple[Tensor, Tensor, Tensor]: # scores `(..., n_query, n_way)`, plan `(..., n_query, n_way, n, m)`, eps, which is zero
-        "Scores (equation 18) with the exact plans behind them; `ValueError` for shapes that do not fit or values that are not finite"
+    )->tuple[Tensor, Tensor, Tensor]: # scores, plans `(..., n_query, n_way, n, m)`, eps: zeros
+        "Scores (18) with the exact plans; `ValueError` for wrong shapes or values not finite"
         cost = cosine_cost(query, proto, self.centre)
         plan = exact_plan(cost, *cross_weights(query, proto))
         scores = ((1-cost)*plan).sum((-2, -1))
@@ -52,18 +53,23 @@ class EMDMetric(nn.Module):
         query:Tensor, # `(..., n_query, n, n_features)`
         proto:Tensor, # `(..., n_way, m, n_features)`
     )->Tensor: # `(..., n_query, n_way)`, in [-1, 1]
-        "Score of every query with every class; `ValueError` for shapes that do not fit or values that are not finite"
+        "Score of every query with every class; `ValueError` as for `transport`"
         return self.transport(query, proto)[0]
 
 # %% ../nbs/14_baselines.ipynb #e96984ff
 class CosineMetric(nn.Module):
-    "Likeness of two sets of patches by the cosine of their means: the nearest prototype; no parameters"
+    "Similarity of two sets of patches by the cosine of their means; no parameters"
     def forward(self,
         query:Tensor, # `(..., n_query, n, n_features)`
         proto:Tensor, # `(..., n_way, m, n_features)`
     )->Tensor: # `(..., n_query, n_way)`, in [-1, 1]
         "Score of every query with every class; `ValueError` for shapes that do not fit"
-        _check_sets(query, proto)
+        check_sets(query, proto)
         with torch.autocast(query.device.type, enabled=False):
-            query, proto = (F.normalize((x if x.dtype == torch.float64 else x.float()).mean(-2), dim=-1) for x in (query, proto))
+            query, proto = (_unit_mean(x) for x in (query, proto))
             return query@proto.mT
+
+def _unit_mean(x):
+    "Mean of each set, of length one, in float32 at least"
+    if x.dtype != torch.float64: x = x.float()
+    return F.normalize(x.mean(-2), dim=-1)

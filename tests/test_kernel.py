@@ -1,4 +1,4 @@
-"The GPU kernel without a GPU: Triton's interpreter against the PyTorch path, and the machine code that it compiles to"
+"The GPU kernel without a GPU: Triton's interpreter against the solver in PyTorch, and the machine code that it compiles to"
 import importlib.metadata, importlib.util, os, re, shutil, subprocess, sys
 from pathlib import Path
 
@@ -6,76 +6,104 @@ import pytest
 
 spec = importlib.util.find_spec('triton')
 version = tuple(int(x) for x in importlib.metadata.version('triton').split('.')[:2]) if spec else None
-pytestmark = pytest.mark.skipif(version is None or version < (3, 3), reason='needs Triton 3.3 or newer; its interpreter and compiler interface are another before')
+reason = 'needs Triton 3.3 or newer; its interpreter and compiler interface are another before'
+pytestmark = pytest.mark.skipif(version is None or version < (3, 3), reason=reason)
 
 # ---- what runs in a process of its own, where TRITON_INTERPRET is set before Triton is imported
 
+settings = dict(tol=1e-5, max_iter=1000)
+
 def problems(n_problems, n, m, empty=False):
-    "Random costs of cosines, softmax marginals and an eps a problem; with `empty`, an element without mass a side"
+    "Random costs of cosines, softmax marginals, an eps a problem; `empty`: an element without mass a side"
     import torch
-    u, v = (torch.nn.functional.normalize(torch.randn(n_problems, k, 16)+1.5*torch.randn(n_problems, 1, 16), dim=-1) for k in (n, m))
-    r, c = torch.randn(n_problems, n), torch.randn(n_problems, m)
+    from torch.nn.functional import normalize
+    def patches(k): return normalize(torch.randn(n_problems, k, 16)+1.5*torch.randn(n_problems, 1, 16), dim=-1)
+    u, v, r, c = patches(n), patches(m), torch.randn(n_problems, n), torch.randn(n_problems, m)
     if empty: r[:, n//2], c[:, m//3] = -torch.inf, -torch.inf
     eps = (0.1*(0.7*torch.randn(n_problems)).exp()).clamp(0.01, 2)
     return 1-u@v.mT, r.softmax(-1), c.softmax(-1), eps
 
 def reference(cost, r, c, eps):
     "Plan, score and the score's gradients in double precision"
-    from fcam.sinkhorn import _adjoint, _solve
+    from fcam.solver import plan_gradients, solve
     cost, r, c, eps = (x.double() for x in (cost, r, c, eps))
-    plan = _solve(cost, r/r.sum(-1, keepdim=True), c/c.sum(-1, keepdim=True), eps, 1e-11, 5000)[0]
-    d_cost, *rest = _adjoint(plan, eps, -cost)
+    r, c = (x/x.sum(-1, keepdim=True) for x in (r, c))
+    plan = solve(cost, r, c, eps, tol=1e-11, max_iter=5000)[0]
+    d_cost, *rest = plan_gradients(plan, eps, T=-cost)
     return plan, ((1-cost)*plan).sum((-2, -1)), (d_cost-plan, *rest)
 
 def close(mine, theirs, bound):
     "Assert that the norm of the difference is small against the norm, or both next to nothing"
-    for x, y in zip(mine, theirs): assert (x-y).norm() <= max(bound*y.norm(), 1e-4 if y.norm() < 1e-6 else 0), f'{float((x-y).norm()):.1e} of {float(y.norm()):.1e}'
+    for x, y in zip(mine, theirs):
+        allowed = max(bound*y.norm(), 1e-4 if y.norm() < 1e-6 else 0)
+        assert (x-y).norm() <= allowed, f'{float((x-y).norm()):.1e} of {float(y.norm()):.1e}'
 
 def check_values():
     import torch
-    from fcam.kernel import _fused_adjoint, _fused_applies, _fused_score, _fused_solve, _pieces
-    from fcam.sinkhorn import _adjoint
+    from fcam.kernel import kernel_applies, kernel_plan_gradients, kernel_score, kernel_solve, split_gradients
+    from fcam.solver import plan_gradients
     for n, m, empty in ((25, 25, False), (9, 9, True), (17, 6, False), (5, 33, True), (1, 7, False), (7, 1, False)):
         given = problems(2, n, m, empty)
-        assert _fused_applies(given[0]) and not _fused_applies(given[0].double())
+        assert kernel_applies(given[0]) and not kernel_applies(given[0].double())
         plan, score, gradients = reference(*given)
-        fused, error, buffer = _fused_score(*given, 1e-5, 1000, True)
-        assert (error <= 1e-5).all() and (fused-score).abs().max() < 2e-6, (n, m, float((fused-score).abs().max()))
-        close(_pieces(buffer, n, m), gradients, 5e-4)
-        mine, error = _fused_solve(*given, 1e-5, 1000)
+        mine, error, buffer = kernel_score(*given, **settings, with_gradient=True)
+        assert (error <= 1e-5).all() and (mine-score).abs().max() < 2e-6, (n, m, float((mine-score).abs().max()))
+        close(split_gradients(*buffer, n, m), gradients, 5e-4)
+        mine, error = kernel_solve(*given, **settings)
         assert (error <= 1e-5).all() and (mine-plan).abs().sum((-2, -1)).max() < 1e-3
         T = torch.randn(2, n, m)
-        close(_fused_adjoint(mine, given[3], T), _adjoint(mine.double(), given[3].double(), T.double()), 5e-4)
+        theirs = plan_gradients(mine.double(), given[3].double(), T.double())
+        close(kernel_plan_gradients(mine, given[3], T), theirs, 5e-4)
 
 def check_function():
     "Through autograd: weights, inputs that need no gradient, strided inputs, one problem alone"
     import torch
-    from fcam.kernel import _fused_score, _FusedScore
+    from fcam.kernel import kernel_score
+    from fcam.sinkhorn import transport_score
     cost, r, c, eps = problems(3, 6, 8)
     cost = cost.mT.contiguous().mT
     gradients, weight = reference(cost, r, c, eps)[2], torch.randn(3)
     leaves = cost.requires_grad_(), r, c.requires_grad_(), eps.requires_grad_()
-    score, error = _FusedScore.apply(*leaves, 1e-5, 1000, True)
-    assert not error.requires_grad
-    mine = torch.autograd.grad((weight*score).sum(), [x for x in leaves if x.requires_grad])
-    close(mine, [weight.reshape(-1, *[1]*(x.ndim-1))*x for x in (gradients[0], *gradients[2:])], 5e-4)
-    assert torch.equal(score[1:2], _fused_score(*(x[1:2].detach() for x in leaves), 1e-5, 1000, True)[0])
-    loose = _fused_score(*(x.detach() for x in leaves), 1e-3, 1000, True)[0]
-    assert (loose-reference(*(x.detach() for x in leaves))[1]).abs().max() < 2e-5
+    detached = [x.detach() for x in leaves]
+    score = transport_score(*leaves, tol=1e-5)
+    mine = torch.autograd.grad((weight*score).sum(), [x for x in leaves if x.requires_grad], retain_graph=True)
+    wanted = gradients[0], *gradients[2:]
+    close(mine, [weight.reshape(-1, *[1]*(x.ndim-1))*x for x in wanted], 5e-4)
+    score.sum().backward()
+    assert r.grad is None
+    assert torch.equal(score[1:2], kernel_score(*(x[1:2] for x in detached), **settings, with_gradient=True)[0])
+    loose = kernel_score(*detached, tol=1e-3, max_iter=1000, with_gradient=True)[0]
+    assert (loose-reference(*detached)[1]).abs().max() < 2e-5
+
+def check_buffer():
+    "The backward pass of the score keeps one buffer and multiplies it once"
+    from torch.autograd.graph import saved_tensors_hooks
+    from fcam.sinkhorn import transport_score
+    leaves, kept = [x.requires_grad_() for x in problems(3, 6, 8)], []
+    def pack(x):
+        kept.append(tuple(x.shape))
+        return x
+    with saved_tensors_hooks(pack, lambda x: x): transport_score(*leaves)
+    assert kept == [(3, 6*8+6+8+1)]
 
 def check_corners():
     import torch
-    from fcam.kernel import _fused_adjoint, _fused_score, _fused_solve, _pieces
+    from fcam.kernel import kernel_plan_gradients, kernel_score, kernel_solve, split_gradients
+    def check_gradients(gradients, size, r, c):
+        d_cost, d_r, d_c, d_eps = gradients
+        assert all(x.isfinite().all() for x in gradients)
+        assert max(d_r.abs().max(), d_c.abs().max()) <= 2*(r.shape[1]+c.shape[1])*size
+        assert not any(x[r == 0].any() for x in (d_cost, d_r)) and not any(x[c == 0].any() for x in (d_cost.mT, d_c))
+        assert max(d_r.sum(-1).abs().max(), d_c.sum(-1).abs().max()) < 1e-4*max(1, size)
     def run(cost, r, c, eps, max_iter=1000):
         (n, m), eps = cost.shape[1:], torch.full((len(cost),), eps)
-        plan, error = _fused_solve(cost, r, c, eps, 1e-5, max_iter)
+        plan, error = kernel_solve(cost, r, c, eps, tol=1e-5, max_iter=max_iter)
         assert error.max() <= 1e-5 or max_iter < 1000
+        assert plan.isfinite().all() and error.isfinite().all() and not plan[r == 0].any() and not plan.mT[c == 0].any()
         T = torch.randn_like(cost)
-        for size, d in ((cost.abs().max(), _pieces(_fused_score(cost, r, c, eps, 1e-5, max_iter, True)[2], n, m)), (T.abs().max(), _fused_adjoint(plan, eps, T))):
-            assert all(x.isfinite().all() for x in (plan, error, *d))
-            assert max(d[1].abs().max(), d[2].abs().max()) <= 2*(n+m)*size
-            assert not any(x[r == 0].any() for x in (plan, d[0], d[1])) and not any(x[c == 0].any() for x in (plan.mT, d[0].mT, d[2]))
-            assert max(d[1].sum(-1).abs().max(), d[2].sum(-1).abs().max()) < 1e-4*max(1, size)
+        buffer, = kernel_score(cost, r, c, eps, tol=1e-5, max_iter=max_iter, with_gradient=True)[2]
+        check_gradients(split_gradients(buffer, n, m), cost.abs().max(), r, c)
+        check_gradients(kernel_plan_gradients(plan, eps, T), T.abs().max(), r, c)
         return plan, error
     cost, r, c, _ = problems(1, 5, 6, True)
     for eps in (20., 0.003): run(cost, r, c, eps)
@@ -89,8 +117,9 @@ def check_corners():
     assert run(*problems(1, 6, 6)[:3], 0.01, max_iter=1)[1].item() > 1e-5
 
 def check_choice():
-    "The public functions and the metric take the kernel by themselves, and give what the PyTorch path gives"
+    "The public functions and the metric take the kernel by themselves, and give what the solver gives"
     import torch
+    from contextlib import ExitStack
     from unittest import mock
     import fcam.sinkhorn
     from fcam.metric import AdaptiveMetric
@@ -101,24 +130,37 @@ def check_choice():
         plan, score = fcam.sinkhorn.sinkhorn(*leaves), fcam.sinkhorn.transport_score(*leaves)
         loss = (weight*plan).sum()+score.square().sum()
         return [plan, score, metric(*sets), *torch.autograd.grad(loss, leaves)]
-    with mock.patch.object(fcam.sinkhorn, '_solve', side_effect=AssertionError('the kernel was not chosen')): fused = everything()
-    with mock.patch.object(fcam.sinkhorn, '_fused_applies', return_value=False): plain = everything()
-    for x, y in zip(fused, plain): assert (x-y).norm() <= 5e-4*y.norm()
+    def without(*names):
+        stack = ExitStack()
+        for name in names: stack.enter_context(mock.patch.object(fcam.sinkhorn, name, side_effect=AssertionError(f'{name} was chosen')))
+        return stack
+    with without('solve', 'plan_gradients', 'score_and_gradients'): by_kernel = everything()
+    with mock.patch.object(fcam.sinkhorn, 'kernel_applies', return_value=False):
+        with without('kernel_solve', 'kernel_plan_gradients', 'kernel_score'): plain = everything()
+    for x, y in zip(by_kernel, plain): assert (x-y).norm() <= 5e-4*y.norm()
 
-@pytest.mark.parametrize('check', [f.__name__ for f in (check_values, check_function, check_corners, check_choice)])
+checks = check_values, check_function, check_buffer, check_corners, check_choice
+
+@pytest.mark.parametrize('check', [f.__name__ for f in checks])
 def test_interpreter(check):
     code = f'import test_kernel; test_kernel.{check}()'
     done = subprocess.run([sys.executable, '-W', 'error::RuntimeWarning', '-c', code], cwd=Path(__file__).parent, capture_output=True, text=True,
                           env={**os.environ, 'TRITON_INTERPRET': '1', 'OMP_NUM_THREADS': '1'})
     assert done.returncode == 0, done.stderr
 
+without_interpreter = '''
+import torch, warnings
+from fcam.kernel import _kernel_works, kernel_applies
+assert not kernel_applies(torch.zeros(1, 3, 3))
+if not torch.cuda.is_available():
+    with warnings.catch_warnings(record=True) as caught:
+        assert not _kernel_works(torch.device('cpu')) and not _kernel_works(torch.device('cpu'))
+    assert len(caught) == 1 and 'slower PyTorch path' in str(caught[0].message)
+'''
+
 def test_without_interpreter_the_cpu_takes_the_other_path():
-    code = "import torch, warnings; from fcam.kernel import _fused_applies, _kernel_works; assert not _fused_applies(torch.zeros(1, 3, 3))\n" \
-           "if not torch.cuda.is_available():\n" \
-           "    with warnings.catch_warnings(record=True) as caught: assert not _kernel_works(torch.device('cpu')) and not _kernel_works(torch.device('cpu'))\n" \
-           "    assert len(caught) == 1 and 'slower PyTorch path' in str(caught[0].message)"
     env = {k: v for k, v in os.environ.items() if k != 'TRITON_INTERPRET'}
-    done = subprocess.run([sys.executable, '-W', 'always', '-c', code], capture_output=True, text=True, env=env)
+    done = subprocess.run([sys.executable, '-W', 'always', '-c', without_interpreter], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
 
 # ---- the machine code
@@ -145,13 +187,13 @@ def compiled(kernel, pointers, scalars, constants, n_registers, folder):
 def test_machine_code(n, tmp_path, monkeypatch):
     "Registers do not spill, and the lanes lie as the kernel means them: any other layout shuffles several times as much"
     if not cuobjdump(): pytest.skip('no cuobjdump: this Triton comes without the CUDA toolchain')
-    from fcam.kernel import _fused_adjoint_kernel, _fused_kernel, _registers
-    if not hasattr(_fused_kernel, 'cache_key'): pytest.skip('TRITON_INTERPRET is set in this process')
+    from fcam.kernel import _gradients_kernel, _registers, _solve_kernel
+    if not hasattr(_solve_kernel, 'cache_key'): pytest.skip('TRITON_INTERPRET is set in this process')
     monkeypatch.setenv('TRITON_CACHE_DIR', str(tmp_path))
     tile = 16 if n <= 16 else 32
     constants = dict(n=n, m=n, n_rows=tile, n_columns=tile)
-    score = compiled(_fused_kernel, ['cost', 'r', 'c', 'eps', 'out', 'score', 'error'], dict(tol='fp32', max_iter='i32'), dict(constants, wanted=2), _registers[tile**2], tmp_path)
-    adjoint = compiled(_fused_adjoint_kernel, ['plan', 'eps', 'T', 'out'], {}, constants, _registers[tile**2], tmp_path)
+    score = compiled(_solve_kernel, ['cost', 'r', 'c', 'eps', 'out', 'score', 'error'], dict(tol='fp32', max_iter='i32'), dict(constants, wanted=2), _registers[tile**2], tmp_path)
+    adjoint = compiled(_gradients_kernel, ['plan', 'eps', 'T', 'out'], {}, constants, _registers[tile**2], tmp_path)
     for (ptx, registers, spilled), shuffles in ((score, 700), (adjoint, 300)):
         assert spilled <= 16, (registers, spilled)
         assert 0 < ptx.count('shfl.sync') < shuffles
