@@ -48,10 +48,10 @@ def test_no_private_import(module):
 def test_notebook_imports_point_down(notebook):
     "Nor do the tests of a notebook use what comes later, not even in hidden cells; a tour may"
     if not module_of(notebook): return
-    place = re.match(r'(\d+)_', notebook.name)
+    place = re.match(r'(\d+)([a-z]?)_', notebook.name)
     order, source = numbers(), '\n'.join(c.source for c in cells(notebook) if c.kind == 'code')
     used = set(re.findall(r'^\s*(?:from|import) fcam\.(\w+)', source, re.M))
-    later = {name for name in used if order[name][0] > int(place[1])}
+    later = {name for name in used if order[name] > (int(place[1]), place[2])}
     assert not later, f'{notebook.name} imports {sorted(later)}'
 
 @pytest.mark.parametrize('module', modules())
