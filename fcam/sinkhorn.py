@@ -102,7 +102,7 @@ def _check_values(cost, r, c, eps):
                          'the features')
     for name, x in (('r', r), ('c', c)): _check_mass(name, x)
 
-# %% ../nbs/10_sinkhorn.ipynb #fd433f5a
+# %% ../nbs/10_sinkhorn.ipynb #ceb47716
 def check_problem(
     cost:Tensor, # `(..., n, m)`
     r:Tensor, # `(..., n)`
@@ -120,7 +120,7 @@ def check_problem(
 class SinkhornWarning(UserWarning):
     "Some transport plans missed their marginals within the allowed iterations"
 
-# %% ../nbs/10_sinkhorn.ipynb #f9e7cabe
+# %% ../nbs/10_sinkhorn.ipynb #6aec2925
 def _warn_missed(error, eps, tol, max_iter):
     "Say how many problems missed `tol`, by how much, and what fixes it"
     missed = ~(error <= tol)
