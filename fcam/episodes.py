@@ -15,7 +15,8 @@ from fastai.data.load import DataLoader
 from fastcore.basics import patch, store_attr
 from torch import Tensor
 
-from .data import FewShotData, ImageStore
+from .data import FewShotData
+from .images import ImageStore
 
 # %% ../nbs/12_episodes.ipynb #6653d38f
 class Episodes(NamedTuple):

@@ -280,7 +280,7 @@ def results(self:FCAMLearner,
     "Accuracy on the test classes after every stage by three rules; `ValueError` before any stage"
     if not self.stages: raise ValueError('no stage was trained yet: call pretrain first')
     tasks, rows, bank = _result_tasks(self, shots, n_episodes, n_query, seed), [], None
-    for stage in progress_bar(list(self.stages), display=progress, leave=False):
+    for stage in progress_bar(list(self.stages), leave=False) if progress else self.stages:
         model = self.fcam(stage)
         if bank is None or not _same_weights(bank.encoder, model.encoder):
             bank = None  # the former bank goes before the next one comes

@@ -31,7 +31,7 @@ from .calibration import check_loss
 from .data import FewShotData
 from .encoder import checkpointed
 from .episodes import sample_episodes, split_task, used_images
-from .evaluate import FeatureBank, eval_mode, evaluate
+from .evaluate import FeatureBank, evaluate
 from .images import ImageStore
 from .patches import RandomPatches
 from .presets import Preset
@@ -66,7 +66,7 @@ def score(self:EpisodeValidation)->float: # percent
     "The accuracy of the candidate as it stands; its modes and weights stay as they are"
     encoder, metric = self.candidate()
     bank = FeatureBank(encoder, self.store, self.patches, seed=self.seed, images=self.images)
-    with eval_mode(metric): return evaluate(metric, bank, **self.task).mean
+    return evaluate(metric, bank, **self.task).mean
 
 # %% ../nbs/19_training.ipynb #f05c81d9
 class KeepBest(TrackerCallback):
