@@ -26,11 +26,11 @@ from .layouts import (check_disjoint, cifar_arrays, cub_layout, folder_layout,
 # %% auto #0
 __all__ = ['FewShotData', 'StoreLoader']
 
-# %% ../nbs/05_data.ipynb #9c180064
+# %% ../nbs/05_data.ipynb #f0bec2ce
 # old names, for modules that do not yet import them from fcam.images
 _free_memory, _folders, _image_files = free_memory, class_folders, image_files
 
-# %% ../nbs/05_data.ipynb #e1697f94
+# %% ../nbs/05_data.ipynb #c9bb0269
 @patch
 def statistics(self:ImageStore,
     n_images:int=2000, # how many images, evenly spread, at most
@@ -120,7 +120,7 @@ def from_arrays(cls:FewShotData,
     sets = {'train': train, 'valid': valid, 'test': test}
     return cls(*(ImageStore.from_arrays(o, k) for k, o in sets.items()), name=name, stats=stats)
 
-# %% ../nbs/05_data.ipynb #718ef999
+# %% ../nbs/05_data.ipynb #39ddfe31
 class StoreLoader(DataLoader):
     "Batches `(images, sizes, labels)` drawn from an `ImageStore` by index"
     n_inp = 2
@@ -141,7 +141,7 @@ class StoreLoader(DataLoader):
         if seed is not None: self.rng = random.Random(seed)
     c = property(lambda self: self.dataset.n_classes, doc='The number of classes, in fastai')
 
-# %% ../nbs/05_data.ipynb #343c2859
+# %% ../nbs/05_data.ipynb #415d16c2
 @patch
 def get_idxs(self:StoreLoader): # list of integers
     "The images of one epoch in their order"
@@ -156,7 +156,7 @@ def create_batch(self:StoreLoader,
     "One batch, as `ImageStore.batch` gives it, and its labels"
     return *self.dataset.batch(b), self.dataset.labels[b.to(self.dataset.labels.device)]
 
-# %% ../nbs/05_data.ipynb #eb2265df
+# %% ../nbs/05_data.ipynb #98840ff7
 def _ahead(
     function, # called on each item in turn
     items:list, # arguments
@@ -169,7 +169,7 @@ def _ahead(
             coming.append(pool.submit(function, o))
         for o in coming: yield o.result()
 
-# %% ../nbs/05_data.ipynb #6d5a906f
+# %% ../nbs/05_data.ipynb #fafa6593
 @patch
 def create_batches(self:StoreLoader,
     samps, # indices of the epoch, in order
@@ -249,7 +249,7 @@ def _tiles(
             place.copy_(torch.from_numpy(np.array(image)).permute(2, 0, 1))
     return tiles
 
-# %% ../nbs/05_data.ipynb #b74035b7
+# %% ../nbs/05_data.ipynb #b86ad492
 @patch
 def show_batch(self:FewShotData,
     n_classes:int=6, # rows
@@ -274,7 +274,7 @@ def show_batch(self:FewShotData,
     plt.close(fig)
     return fig
 
-# %% ../nbs/05_data.ipynb #848215e4
+# %% ../nbs/05_data.ipynb #981663a6
 def _of_benchmark(
     data:FewShotData, # what a constructor made
     name:str, # of the constructor
@@ -283,7 +283,7 @@ def _of_benchmark(
     data.name = data.benchmark = name
     return data
 
-# %% ../nbs/05_data.ipynb #e62f83f5
+# %% ../nbs/05_data.ipynb #e31f7441
 @patch(cls_method=True)
 def glyphs(cls:FewShotData,
     n_per_class:int=100, # images per class, 1 or more
@@ -315,7 +315,7 @@ def from_files(cls:FewShotData,
         room -= stores[k].nbytes
     return cls(**stores, name=name, stats=stats)
 
-# %% ../nbs/05_data.ipynb #301de13e
+# %% ../nbs/05_data.ipynb #213f4c37
 @patch(cls_method=True)
 @delegates(FewShotData.from_files)
 def from_folder(cls:FewShotData,

@@ -73,7 +73,7 @@ def random_boxes(
     corner = torch.where(central[..., None], spare / 2, place * (spare + 1)).floor()
     return torch.cat([corner, extent], -1).long()
 
-# %% ../nbs/06_patches.ipynb #c4977ef6
+# %% ../nbs/06_patches.ipynb #7dc24113
 def named_generator(
     *numbers:int, # the name, integers >= 0: a seed, an episode, ...
 )->torch.Generator: # on the CPU
@@ -124,13 +124,16 @@ def _all_boxes(images, boxes, size, flip, antialias):
     columns = _resize_weights(left, width, images.shape[3], size, flip, antialias)
     return _separable(images.float(), rows, columns).contiguous()
 
-# %% ../nbs/06_patches.ipynb #93143cb7
+# %% ../nbs/06_patches.ipynb #4d76340e
 def _each_box(images, boxes, size, flip, antialias):
     "The patches of boxes `(b, n, 4)` one by one; waits for the device that the boxes are on"
     patches = []
     for image, rows in zip(images, boxes.tolist()):
+        largest = max(height * width for _, _, height, width in rows)
+        room = torch.empty(len(image) * largest, device=images.device)   # fresh memory takes time
         for top, left, height, width in rows:
-            box = image[None, :, top:top + height, left:left + width].float()
+            box = image[None, :, top:top + height, left:left + width]
+            box = room[:box.numel()].view(box.shape).copy_(box)
             patches.append(F.interpolate(box, (size, size), mode='bilinear', antialias=antialias))
     patches = torch.cat(patches).unflatten(0, boxes.shape[:2]).contiguous()
     if images.dtype == torch.uint8: patches = patches.div_(255)
@@ -207,7 +210,7 @@ class RandomPatches:
         if std is not None: self.std = torch.as_tensor(std, dtype=torch.float32).flatten()
         self._check()
 
-# %% ../nbs/06_patches.ipynb #ebc25f6a
+# %% ../nbs/06_patches.ipynb #d8326b8b
 @patch
 def _check(self:RandomPatches):
     "`ValueError` for settings out of range"
@@ -244,20 +247,24 @@ def draw(self:RandomPatches,
     chance = torch.rand(boxes.shape[:2], generator=generator, device=device)
     return boxes, _move(chance < self.flip, sizes.device)
 
-# %% ../nbs/06_patches.ipynb #d7629cf9
+# %% ../nbs/06_patches.ipynb #0f5347b0
+def _halves(rows, sizes):
+    "Positions in groups, halved until padding no more than doubles the pixels of a group"
+    height, width = (max(side) for side in zip(*(sizes[i] for i in rows)))
+    if len(rows) * height * width <= 2 * sum(math.prod(sizes[i]) for i in rows): return [rows]
+    rows, half = sorted(rows, key=lambda i: sizes[i]), len(rows) // 2
+    return _halves(rows[:half], sizes) + _halves(rows[half:], sizes)
+
 def _together(
     sizes:list, # (height, width) of each image
     device, # that they are on
 )->list: # of lists of positions
     "Images that are cut together: small ones of similar size; a large one stays alone"
-    groups = {}
-    for i, (height, width) in enumerate(sizes):
-        similar = round(4 * math.log2(height)), round(4 * math.log2(width))
-        alone = not _by_products(device, height * width)
-        groups.setdefault(i if alone else similar, []).append(i)
-    return list(groups.values())
+    small = [i for i, size in enumerate(sizes) if _by_products(device, math.prod(size))]
+    large = [[i] for i in sorted({*range(len(sizes))} - {*small})]
+    return (_halves(small, sizes) if small else []) + large
 
-# %% ../nbs/06_patches.ipynb #eebeaa0f
+# %% ../nbs/06_patches.ipynb #680fb38c
 @patch
 def _crop(self:RandomPatches, images, boxes, flip):
     "Patches of `(b, c, h, w)`, of so many images at a time that they take 256 MB as floats"
@@ -268,7 +275,7 @@ def _crop(self:RandomPatches, images, boxes, flip):
 
 @patch
 def _crop_flat(self:RandomPatches, images, boxes, flip, sizes):
-    "Patches of images of many sizes; waits for the device that `sizes` lies on"
+    "Patches of images of many sizes; waits for the device if `sizes` lies on it"
     if sizes is None:
         raise ValueError('flat images need sizes, the height and width of each: '
                          '`ImageStore.batch` gives both')
@@ -320,7 +327,7 @@ def _check_sizes(images:Tensor, sizes:Tensor) -> Tensor:
                          f'the padded batch, but are {sizes.tolist()}')
     return sizes
 
-# %% ../nbs/06_patches.ipynb #73c5e29a
+# %% ../nbs/06_patches.ipynb #0120e0ff
 @patch
 def __call__(self:RandomPatches,
     images:Tensor, # `(b, c, h, w)`, bytes (0..255) or floats in [0, 1], or flat as `cut` takes it
