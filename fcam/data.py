@@ -6,29 +6,23 @@
 from __future__ import annotations
 
 import random, textwrap
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import matplotlib.pyplot as plt, numpy as np, torch
 from fastai.data.core import DataLoaders
-from fastai.data.load import DataLoader
 from fastcore.basics import patch
 from fastcore.meta import delegates
 from PIL import ImageOps
 from torch import Tensor
 from torchvision.utils import make_grid
 from .glyphs import glyph_arrays
-from .images import (ImageFiles, ImageStore, class_folders, free_memory, image_files,
-                         load_image, megabytes, split_images)
 from .layouts import (check_disjoint, cifar_arrays, cub_layout, folder_layout,
                           mini_imagenet_layout, tiered_imagenet_layout)
+from .store import (ImageFiles, ImageStore, StoreLoader, free_memory, megabytes,
+                        split_images)
 
 # %% auto #0
-__all__ = ['FewShotData', 'StoreLoader']
-
-# %% ../nbs/05_data.ipynb #f0bec2ce
-# old names, for modules that do not yet import them from fcam.images
-_free_memory, _folders, _image_files = free_memory, class_folders, image_files
+__all__ = ['FewShotData']
 
 # %% ../nbs/05_data.ipynb #c9bb0269
 @patch
@@ -119,71 +113,6 @@ def from_arrays(cls:FewShotData,
     "Data from arrays in memory; labels are class names or numbers, and a class is in one set only"
     sets = {'train': train, 'valid': valid, 'test': test}
     return cls(*(ImageStore.from_arrays(o, k) for k, o in sets.items()), name=name, stats=stats)
-
-# %% ../nbs/05_data.ipynb #39ddfe31
-class StoreLoader(DataLoader):
-    "Batches `(images, sizes, labels)` drawn from an `ImageStore` by index"
-    n_inp = 2
-    def __init__(self,
-        dataset:ImageStore, # what to draw from
-        bs:int=128, # images per batch
-        shuffle:bool=False, # a fresh order every epoch
-        drop_last:bool=False, # leave a last batch that is not full out
-        device=None, # where batches go; None: where the store has them
-        indices=None, # which images, `(n,)`; None: all
-        seed:int|None=None, # of the order; None: from Python's `random`
-        **kwargs, # other arguments of fastai's loader, which mean nothing here
-    ):
-        indices = torch.arange(len(dataset)) if indices is None else indices
-        self.indices = torch.as_tensor(indices, dtype=torch.long)
-        super().__init__(dataset, bs=bs, shuffle=shuffle, drop_last=drop_last, indexed=True,
-                         n=len(self.indices), device=device)
-        if seed is not None: self.rng = random.Random(seed)
-    c = property(lambda self: self.dataset.n_classes, doc='The number of classes, in fastai')
-
-# %% ../nbs/05_data.ipynb #415d16c2
-@patch
-def get_idxs(self:StoreLoader): # list of integers
-    "The images of one epoch in their order"
-    if not self.shuffle: return self.indices.tolist()
-    order = torch.Generator().manual_seed(self.rng.getrandbits(62))
-    return self.indices[torch.randperm(self.n, generator=order)].tolist()
-
-@patch
-def create_batch(self:StoreLoader,
-    b:Tensor, # `(b,)` which images
-)->tuple: # images, sizes `(b, 2)` and labels `(b,)`
-    "One batch, as `ImageStore.batch` gives it, and its labels"
-    return *self.dataset.batch(b), self.dataset.labels[b.to(self.dataset.labels.device)]
-
-# %% ../nbs/05_data.ipynb #98840ff7
-def _ahead(
-    function, # called on each item in turn
-    items:list, # arguments
-): # yields results
-    "Results in order; while one is used, the next one is computed in a thread"
-    with ThreadPoolExecutor(1) as pool:
-        coming = [pool.submit(function, o) for o in items[:2]]
-        for o in items[2:]:
-            yield coming.pop(0).result()
-            coming.append(pool.submit(function, o))
-        for o in coming: yield o.result()
-
-# %% ../nbs/05_data.ipynb #fafa6593
-@patch
-def create_batches(self:StoreLoader,
-    samps, # indices of the epoch, in order
-): # yields batches
-    "The batches of an epoch"
-    parts = torch.tensor(list(samps), dtype=torch.long).split(self.bs)
-    parts = [o for o in parts if len(o) == self.bs or len(o) and not self.drop_last]
-    yield from (_ahead if self.dataset.on_disk else map)(self.create_batch, parts)
-
-@patch
-def new(self:StoreLoader, dataset=None, cls=None, **kwargs):
-    "A loader with the same settings; the chosen images stay if the store does"
-    if dataset is None or dataset is self.dataset: kwargs = {'indices': self.indices, **kwargs}
-    return DataLoader.new(self, dataset, cls, **kwargs)
 
 # %% ../nbs/05_data.ipynb #ddde5ed7
 @patch

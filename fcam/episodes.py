@@ -16,7 +16,7 @@ from fastcore.basics import patch, store_attr
 from torch import Tensor
 
 from .data import FewShotData
-from .images import ImageStore
+from .store import ImageStore
 
 # %% ../nbs/12_episodes.ipynb #6653d38f
 class Episodes(NamedTuple):

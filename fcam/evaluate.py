@@ -19,9 +19,9 @@ from fastprogress.fastprogress import progress_bar
 from torch import Tensor, nn
 
 from .episodes import sample_episodes
-from .images import ImageStore, free_memory
 from .patches import RandomPatches, named_generator
 from .prototypes import mean_prototypes, structured_fc
+from .store import ImageStore, free_memory
 
 # %% ../nbs/15_evaluate.ipynb #0debc4a1
 class Accuracy:
@@ -185,7 +185,7 @@ def _fill(self:FeatureBank, chunk, n_images):
     pixels = self.store.batch(chunk[wanted])[0].to(self.device)
     for view in range(self.n_views):
         boxes, flip = (t[wanted] for t in self.patches.draw(sizes, generator=generator))
-        found = _embed(self.encoder, self.patches.cut(pixels, boxes, flip), self.bs)
+        found = _embed(self.encoder, self.patches.cut(pixels, boxes, flip, sizes[wanted]), self.bs)
         if found.dtype == torch.float64: found = found.float()
         if self.bank is None:
             shape = n_images, self.n_views, *found.shape[1:]

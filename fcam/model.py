@@ -22,11 +22,12 @@ from .baselines import CosineMetric, EMDMetric
 from .encoder import ResNet12, n_features_of
 from .episodes import sample_episodes, used_images
 from .evaluate import Accuracy, FeatureBank, FreshFeatures, embed, evaluate
-from .images import ImageStore, load_image
+from .images import load_image
 from .metric import AdaptiveMetric
 from .patches import RandomPatches, named_generator
 from .plots import plot_decision
 from .prototypes import mean_prototypes, structured_fc
+from .store import ImageStore
 
 # %% ../nbs/18_model.ipynb #717db89e
 class FCAM(nn.Module):

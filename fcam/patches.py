@@ -11,7 +11,7 @@ import numpy as np, torch
 import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor
-from .images import pad_images, split_images
+from .store import pad_images, split_images
 
 # %% ../nbs/06_patches.ipynb #d0ebc2b0
 def _check_draw(n_patches:int, scale:tuple, ratio:tuple):

@@ -32,10 +32,10 @@ from .data import FewShotData
 from .encoder import checkpointed
 from .episodes import sample_episodes, split_task, used_images
 from .evaluate import FeatureBank, evaluate
-from .images import ImageStore
 from .patches import RandomPatches
 from .presets import Preset
 from .prototypes import mean_prototypes
+from .store import ImageStore
 
 # %% ../nbs/19_training.ipynb #156fd9ae
 class EpisodeValidation(Callback):
