@@ -168,7 +168,7 @@ def test_readme_writer(tmp_path):
     "Hidden cells go, outputs stay, links start at the root, and a change is seen"
     printed = [dict(output_type='stream', name='stdout', text='2\n3\n'),
                dict(output_type='display_data', data={'text/plain': ['<Figure>'], 'image/png': 'aGVsbG8='})]
-    sources = [('markdown', '# one\n\n> two', []), ('code', '#| hide\nimport os', []), ('code', '#| eval: false\n#| fig-alt: "a b"\nprint(1)', printed),
+    sources = [('markdown', '# one\n\n> two', []), ('code', '#| hide\nimport os', []), ('code', '#| eval: false\nprint(1)', printed),
                ('markdown', '[a](00_a.ipynb), [b](../b.md), [c](https://c.d/e)', [])]
     (tmp_path/'nbs').mkdir()
     data = dict(cells=[dict(cell_type=kind, source=source, outputs=outputs) for kind, source, outputs in sources])
@@ -177,7 +177,7 @@ def test_readme_writer(tmp_path):
     assert readme(tmp_path, '--check').returncode == 1
     assert readme(tmp_path).returncode == readme(tmp_path, '--check').returncode == 0
     blocks = (tmp_path/'README.md').read_text().strip('\n').split('\n\n')
-    assert blocks[1:] == ['# one', '> two', '``` python\nprint(1)\n```', '    2\n    3', '![a b](index_files/cell-3-output-2.png)',
+    assert blocks[1:] == ['# one', '> two', '``` python\nprint(1)\n```', '    2\n    3', '![](index_files/cell-3-output-2.png)',
         '[a](nbs/00_a.ipynb), [b](b.md), [c](https://c.d/e)']
     assert (tmp_path/'index_files'/'cell-3-output-2.png').read_bytes() == b'hello'
     (tmp_path/'README.md').write_text('edited by hand')
