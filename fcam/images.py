@@ -139,10 +139,10 @@ def resized_size(
 
 def read_image(
     file, # path
-    box:tuple|None, # to cut out
-    size, # as for `resized_size`
+    box:tuple|None, # `(x, y, width, height)` to cut out; None: the whole image
+    size, # as `target` of `resized_size`
 )->Tensor: # `(3, h, w)` uint8
-    "The image in a file, cut and resized with antialiasing"
+    "The image in a file, cut and resized with antialiasing; `ValueError` names a broken file"
     image = _open(file, box)
     height, width = resized_size(image.size[::-1], size)
     if image.size != (width, height):

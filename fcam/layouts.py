@@ -47,7 +47,8 @@ def _three_lists(
             what = 'two lists' if found else 'no list'
             raise ValueError(f"{where} has {what} for {name!r}; it needs one each for 'train', "
                              "'valid' (or 'val') and 'test'")
-        names = found[0]['fine_names'] if isinstance(found[0], dict) else found[0]
+        names = found[0]
+        if isinstance(names, dict): names = names['fine_names']      # as in the file of FC100
         if not names: raise ValueError(f'{where} names no class for {name!r}')
         res[name] = [str(o) for o in names]
         twice = [o for i, o in enumerate(res[name]) if o in res[name][:i]]
@@ -220,8 +221,8 @@ def _refuse_pickles(
     pickles = [o for o in found if o.suffix.lower() in kinds]
     if pickles:
         raise ValueError(f'{str(pickles[0])!r} would have to be unpickled, which runs whatever '
-                         'code it holds; its images are also shrunk to 84 pixels, the known cause '
-                         'of results 5 to 10 points low. Give class folders of image files, or '
+                         'code it holds; its images are also shrunk to 84 pixels, so that small '
+                         'crops of them have no detail. Give class folders of image files, or '
                          'the training folder of ImageNet')
 
 # %% ../nbs/04a_layouts.ipynb #c1a2f57a

@@ -75,7 +75,7 @@ class _OnDisk:
     def __init__(self,
         items:list, # `(file, box)` each
         sizes:Tensor, # `(n_images, 2)` height and width that they will have
-        size=None, # as for `resized_size`
+        size=None, # as `target` of `resized_size`
     ):
         self.items, self.sizes, self.size, self.device = items, sizes, size, torch.device('cpu')
     def __len__(self): return len(self.items)
@@ -154,6 +154,7 @@ def batch(self:ImageStore,
         return self.pixels[idx.to(self.device)], size.repeat(len(idx), 1)
     return self.pixels.batch(idx.tolist()), self.sizes[idx.cpu()].to(self.device)
 
+# %% ../nbs/03a_store.ipynb #2ca543d2
 @patch
 def to(self:ImageStore,
     device, # where bytes and labels go; images on disk stay there, their batches go to the device
@@ -163,6 +164,7 @@ def to(self:ImageStore,
     self.labels = self.labels.to(self.device)
     return self
 
+# %% ../nbs/03a_store.ipynb #f1ee0767
 @patch
 def pil(self:ImageStore,
     i:int, # which image
