@@ -62,7 +62,7 @@ class MomentumTeacher(Callback):
 # %% ../nbs/07_calibration.ipynb #ca6fa20e
 @patch
 def reset(self:MomentumTeacher):
-    "Teacher := student, in eval mode and without gradients (paper, Algorithm 1, line 2)"
+    "Teacher := student (paper, Algorithm 1, line 2), here in eval mode and without gradients"
     self.teacher = deepcopy(self.student).eval().requires_grad_(False)
     self.n_updates = 0
 
@@ -79,7 +79,7 @@ class FeatureCalibration(Callback):
     "Trains on patches by L_CE + lambda L_UKD (paper, equations (3), (12), (13), Algorithm 1)"
     order,run_valid = 5,False
     def __init__(self,
-        patches:RandomPatches=None, # `(*xb, n_patches=n) -> (batch, n, 3, h, w)`; 4 of 84 px
+        patches:RandomPatches=None, # `(*xb, n_patches=n) -> (batch, n, 3, h, w)`; None: 4, 84 px
         n_hard:int=1, # l: patches an image for the cross-entropy, 0 < l < n_p
         soft_weight:float=0.1, # lambda, at least 0
         warmup_epochs:int=0, # epochs with the cross-entropy alone
