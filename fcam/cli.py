@@ -73,13 +73,14 @@ def load_data(
 def new_folder(
     out:str, # asked for; must not hold a run
     default:str, # where nothing was asked for: this, or the first of `-2`, `-3`, ... that is free
-)->Path: # made
+    make:bool=True, # False: it is only looked whether it is free
+)->Path:
     "The folder of a run; `ValueError` if it holds one already"
     path, n = Path(out or default), 2
     while not out and path.exists(): path, n = Path(f'{default}-{n}'), n + 1
     if path.is_file() or path.is_dir() and any(path.iterdir()):
         raise ValueError(f'{path} is not empty: choose another folder with --out, or remove it')
-    path.mkdir(parents=True, exist_ok=True)
+    if make: path.mkdir(parents=True, exist_ok=True)
     return path
 
 def machine()->dict: # hardware and versions
@@ -125,27 +126,31 @@ class _Run:
     ):
         self.learn, self.out, self.seed, self.source, self.seconds = learn, out, seed, source, {}
 
-    def timed(self,
-        name:str, # of the part
-        function:callable, # without arguments
-    ):
-        "What `function` gives, its time kept also where it is interrupted"
-        start = time.time()
-        try: return function()
-        finally: self.seconds[name] = round(time.time() - start, 1)
+# %% ../nbs/21_cli.ipynb #1fcea010
+@patch
+def timed(self:_Run,
+    name:str, # of the part
+    function:callable, # without arguments
+):
+    "What `function` gives, its time kept also where it is interrupted"
+    start = time.time()
+    try: return function()
+    finally: self.seconds[name] = round(time.time() - start, 1)
 
-    def save(self,
-        table:DataFrame=None, # results by stage
-        interrupted:bool=False, # said in the result
-    ):
-        "The model as it stands, the history, the curve, and the result as far as it goes"
-        learn, out, history = self.learn, self.out, DataFrame(self.learn.history)
-        learn.save_fcam(out, source=self.source)
-        history.to_csv(out/'history.csv', index=False)
-        plot_history(history).savefig(out/'curve.png', dpi=120)
-        _write_json(out/'result.json', data=learn.data.name, preset=learn.preset.settings(),
-            seed=self.seed, interrupted=interrupted, seconds=self.seconds, machine=machine(),
-            results=[] if table is None else table_records(table))
+@patch
+def save(self:_Run,
+    table:DataFrame=None, # results by stage
+    interrupted:bool=False, # said in the result
+):
+    "The model as it stands, the history, the curve, and the result as far as it goes"
+    learn, out, history = self.learn, self.out, DataFrame(self.learn.history)
+    learn.save_fcam(out, source=self.source)
+    history.to_csv(out/'history.csv', index=False)
+    plot_history(history).savefig(out/'curve.png', dpi=120)
+    _write_json(out/'result.json', data=learn.data.name, preset=learn.preset.settings(),
+        seed=self.seed, interrupted=interrupted, seconds=self.seconds, machine=machine(),
+        task={} if table is None else table.attrs,
+        results=[] if table is None else table_records(table))
 
 # %% ../nbs/21_cli.ipynb #86e4945f
 @patch
@@ -192,9 +197,9 @@ def _caption(table, test):
     "What the numbers of a table are"
     columns = [column for column in table.columns if 'shot' in column]
     counts = ', '.join(f'{len(table[c][0].per_episode)} episodes {c}' for c in columns)
-    n_way = min(5, test.n_classes)
-    return (f'{n_way}-way accuracy on {test.n_classes} new classes, {counts}, '
-            '95 % intervals over the episodes')
+    n_way, n_query = table.attrs['n_way'], table.attrs['n_query']
+    return (f'{n_way}-way accuracy on {test.n_classes} new classes, {counts}, {n_query} queries '
+            'a class, 95 % intervals over the episodes')
 
 # %% ../nbs/21_cli.ipynb #7ed7a2cd
 def fcam_train(
@@ -243,13 +248,17 @@ def _eval_data(model, source, download):
     return load_data(**source, download=download)
 
 # %% ../nbs/21_cli.ipynb #1d25f5d2
-def _report(model, data, accuracy, task, out):
-    "Keeps the accuracies of the episodes, the result and one decision, and prints the result"
+def _measure(model, data, task, path, out):
+    "The accuracy of the model saved in `path`; it and one decision are kept in the folder `out`"
+    accuracy = model.accuracy(data.test, **task, progress=True)
+    n_views = None if task['fresh'] else task['n_views'] or model.n_views
+    task = task | dict(n_episodes=len(accuracy.per_episode), n_views=n_views)
+    out.mkdir(parents=True, exist_ok=True)
     name = f'{task["n_way"]}-way {task["n_shot"]}-shot'
     table = DataFrame([dict(data=data.name, task=name, accuracy=accuracy)])
     DataFrame(dict(accuracy=accuracy.per_episode)).to_csv(out/'episodes.csv', index_label='episode')
-    _write_json(out/'result.json', task=task, machine=machine(), trained_on=model.info.get('data'),
-                results=table_records(table))
+    _write_json(out/'result.json', model=str(path), trained_on=model.info.get('data'), task=task,
+                machine=machine(), results=table_records(table))
     _save_decision(model, data, out/'decision.png')
     print(f'{table.to_string(index=False)}\n{len(accuracy.per_episode)} episodes, 95 % interval; '
           f'everything is in {out}')
@@ -267,7 +276,7 @@ def fcam_eval(
     n_shot:int=1, # K: support images a class
     n_query:int=15, # Q: query images a class
     n_episodes:int=None, # default: the model's; in the paper 5000 for one shot, 600 for more
-    n_views:int=None, # draws of the patches of an image; default: the model's
+    n_views:int=None, # draws of the patches of an image, unless fresh; default: the model's
     fresh:bool=False, # new crops for every episode, in place of views
     mean:bool=False, # mean prototypes where there are several shots, in place of structured FC
     allow_seen:bool=False, # also classes that the model was trained or selected on
@@ -275,12 +284,12 @@ def fcam_eval(
     out:str=None, # folder for the results; default: runs/eval-NAME
 ):
     "Evaluate a saved model on few-shot tasks of the test classes of a data set."
-    model = load_fcam(model)
-    data = _eval_data(model, dict(data=data, path=path, splits=splits, size=size), download)
+    fcam = load_fcam(model)
+    data = _eval_data(fcam, dict(data=data, path=path, splits=splits, size=size), download)
     task = dict(n_way=n_way, n_shot=n_shot, n_query=n_query, n_episodes=n_episodes, seed=seed,
-        n_views=n_views, fresh=fresh, structured=False if mean else None, allow_seen=allow_seen)
-    accuracy = model.accuracy(data.test, **task, progress=True)
-    return _report(model, data, accuracy, task, new_folder(out, f'runs/eval-{data.name}'))
+        n_views=n_views, fresh=fresh, structured=n_shot > 1 and not mean, allow_seen=allow_seen)
+    folder = new_folder(out, f'runs/eval-{data.name}', make=False)
+    return _measure(fcam, data, task, path=model, out=folder)
 
 # %% ../nbs/21_cli.ipynb #e48bb1a3
 def support_from_folder(
@@ -300,18 +309,20 @@ def fcam_predict(
     model:str, # folder of a saved model
     support:str, # folder with one folder of images for each new class
     images:Param('images to classify', str, nargs='+'), # paths of images to classify
+    mean:bool=False, # mean prototypes where there are several images a class
     out:str=None, # folder for the results; default: runs/predict
 ):
     "Tell new classes apart by a few images of each, and show what decided."
-    clf = load_fcam(model).classifier(support_from_folder(support))
-    paths = _readable(images)
+    fcam, support, paths = load_fcam(model), support_from_folder(support), _readable(images)
+    clf = fcam.classifier(support, structured=False if mean else None)
     out, rows = new_folder(out, 'runs/predict'), []
+    has_plan = hasattr(clf.model.metric, 'transport')
     for i, path in enumerate(progress_bar(paths, leave=False)):
         label, probs = clf.predict(path)
         shares = {f'p({name})': round(p, 4) for name, p in probs.items()}
         row = dict(image=str(path), label=label, probability=round(probs[label], 3))
         rows.append(row | shares)
-        clf.explain(path).savefig(out/f'{i + 1:03d}-{path.stem}.png', dpi=110)
+        if has_plan: clf.explain(path).savefig(out/f'{i + 1:03d}-{path.stem}.png', dpi=110)
     table = DataFrame(rows)
     table.to_csv(out/'predictions.csv', index=False)
     _write_json(out/'result.json', model=str(model), machine=machine(), results=rows)

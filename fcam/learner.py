@@ -168,7 +168,7 @@ def load(self:FCAMLearner,
 )->FCAMLearner: # itself
     "Loads what `save` kept; `FileNotFoundError` where the teacher is missing"
     Learner.load(self, file, **kwargs)
-    path = (self.path/self.model_dir/file).with_suffix('.teacher.safetensors')
+    path = self.path/self.model_dir/f'{file}.teacher.safetensors'
     if not path.is_file(): raise FileNotFoundError(
         f'{path} is missing: the teacher, which FCAMLearner.save writes beside the model')
     with safe_open(path, 'pt') as opened: facts = {k: int(v) for k, v in opened.metadata().items()}
@@ -238,7 +238,7 @@ def evaluate(self:FCAMLearner,
     n_query:int=15, # Q: query images a class
     n_episodes:int=None, # default: the preset's, 5000 for one shot and 600 for more in the paper
     seed:int=0, # of episodes, crops and views
-    n_views:int=None, # draws of the patches of an image; default: the preset's
+    n_views:int=None, # draws of the patches of an image, unless `fresh`; default: the preset's
     fresh:bool=False, # new crops for every episode, in place of views
     structured:bool=None, # structured FC; default: for more than one shot
     progress:bool=True, # show a bar
@@ -276,7 +276,7 @@ def results(self:FCAMLearner,
     n_query:int=15, # Q, fewer where a test class has fewer images
     seed:int=0, # of episodes, crops and views
     progress:bool=True, # show a bar
-)->DataFrame: # of `Accuracy`
+)->DataFrame: # of `Accuracy`; its `attrs` hold `n_way` and `n_query`
     "Accuracy on the test classes after every stage by three rules; `ValueError` before any stage"
     if not self.stages: raise ValueError('no stage was trained yet: call pretrain first')
     tasks, rows, bank = _result_tasks(self, shots, n_episodes, n_query, seed), [], None
@@ -291,7 +291,7 @@ def results(self:FCAMLearner,
         rows += [dict(stage=stage, metric=name) | found for name, found in rules.items()]
     if max(task['n_shot'] for task in tasks) > 1:
         rows.append(rows[-1] | _structured_row(model, bank, tasks))
-    return DataFrame(rows)
+    return _result_table(rows, tasks[0])
 
 # %% ../nbs/20_learner.ipynb #c696b8b3
 def _result_tasks(learn, shots, n_episodes, n_query, seed):
@@ -304,6 +304,13 @@ def _result_tasks(learn, shots, n_episodes, n_query, seed):
     task = dict(n_way=n_way, n_query=n_query, seed=seed)
     return [dict(n_shot=n_shot, n_episodes=n, **task) for n_shot, n in columns]
 
+def _result_table(rows, task):
+    "The rows as a table that knows its task"
+    table = DataFrame(rows)
+    table.attrs = dict(n_way=task['n_way'], n_query=task['n_query'])
+    return table
+
+# %% ../nbs/20_learner.ipynb #0686a3b0
 def _result_bank(learn, model, tasks, seed):
     "The features of all test images that the tasks ask for"
     test = learn.data.test

@@ -72,7 +72,7 @@ def accuracy(self:FCAM,
     n_query:int=15, # Q: query images a class
     n_episodes:int=None, # how many; default: the model's `n_test`
     seed:int=0, # of episodes, crops and views
-    n_views:int=None, # draws of the patches of an image; default: the model's
+    n_views:int=None, # draws of the patches of an image, unless `fresh`; default: the model's
     fresh:bool=False, # new crops for every episode, in place of views
     structured:bool=None, # structured FC; default: for more than one shot
     allow_seen:bool=False, # also classes of its own training and validation
@@ -86,10 +86,9 @@ def accuracy(self:FCAM,
     views = dict(n_views=n_views or self.n_views, images=images, progress=progress)
     source, views = (FreshFeatures, {}) if fresh else (FeatureBank, views)
     features = source(self.encoder, store, self.patches, seed=seed, **views)
-    structured = n_shot > 1 if structured is None else structured
-    sfc = dict(score_temperature=self.score_temperature) if structured else None
-    return evaluate(self.metric, features, **task, structured=structured, sfc=sfc,
-                    progress=progress)
+    how = dict(structured=n_shot > 1 if structured is None else structured, progress=progress)
+    if how['structured']: how['sfc'] = dict(score_temperature=self.score_temperature)
+    return evaluate(self.metric, features, **task, **how)
 
 # %% ../nbs/18_model.ipynb #17b8c9c1
 def _encoder_config(encoder):
