@@ -193,7 +193,7 @@ def meta_train(self:FCAMLearner,
     "The Modulate Module alone, then everything (paper, Algorithm 1, right)"
     p, encoder = self.preset, deepcopy(self.encoder)
     metric = metric or AdaptiveMetric(n_features_of(encoder, p.patch_size))
-    self.meta = meta_learner(self.data, encoder, metric, p, cbs=cbs)
+    self.meta = meta_learner(self.data, encoder, metric, preset=p, cbs=cbs)
     n_module = p.module_epochs if module_epochs is None else module_epochs
     n_joint = p.joint_epochs if joint_epochs is None else joint_epochs
     if n_module and list(metric.parameters()): _meta_stage(self, 'module', n_module)

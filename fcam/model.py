@@ -151,8 +151,9 @@ def _saved_files(path):
 
 def _check_state(expected, found, path):
     "`ValueError` that names the first tensor of another model"
+    shapes = [{name: tuple(t.shape) for name, t in state.items()} for state in (expected, found)]
     for name in [*expected, *found]:
-        a, b = (tuple(s[name].shape) if name in s else 'missing' for s in (expected, found))
+        a, b = (known.get(name, 'missing') for known in shapes)
         if a != b: raise ValueError(f'{path} holds another encoder or metric: {name} is {b} in the '
             f'file and {a} in the model; give load_fcam the encoder that was saved')
 
@@ -264,8 +265,8 @@ def explain(self:Classifier,
     with torch.no_grad(): scores, plans, eps = metric.transport(query, self.features[best])
     shot = scores[0].argmax().item()
     note = f'image {shot + 1}: score {scores[0, shot]:.3f}, eps {eps[0, shot]:.3f}'
-    return plot_decision(load_image(image), probs, plans[0, shot], patches[0],
-                         self.patches[best][shot], mean=crop.mean, std=crop.std, note=note)
+    sets = dict(query=patches[0], proto=self.patches[best][shot], mean=crop.mean, std=crop.std)
+    return plot_decision(load_image(image), probs=probs, plan=plans[0, shot], **sets, note=note)
 
 @patch
 def classifier(self:FCAM,

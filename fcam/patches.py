@@ -190,7 +190,7 @@ def crop_resize(
     products = _by_products(images.device, h * w) or not boxes.numel()
     crop = _all_boxes if products else _each_box
     with torch.autocast(images.device.type, enabled=False):
-        return crop(images, boxes, size, flip, antialias)
+        return crop(images, boxes, size, flip=flip, antialias=antialias)
 
 # %% ../nbs/06_patches.ipynb #c67d281e
 class RandomPatches:
@@ -242,7 +242,7 @@ def draw(self:RandomPatches,
 )->tuple[Tensor, Tensor]: # boxes `(b, n_patches, 4)` as `random_boxes`, flip `(b, n_patches)` bool
     "Fresh boxes and flips for images of these sizes"
     n_patches = self.n_patches if n_patches is None else n_patches
-    boxes = random_boxes(sizes, n_patches, self.scale, self.ratio, generator)
+    boxes = random_boxes(sizes, n_patches, scale=self.scale, ratio=self.ratio, generator=generator)
     device = generator.device if generator else sizes.device
     chance = torch.rand(boxes.shape[:2], generator=generator, device=device)
     return boxes, _move(chance < self.flip, sizes.device)

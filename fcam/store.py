@@ -291,7 +291,7 @@ def store(self:ImageFiles,
               'decoded for each batch (size=256 makes them smaller, max_bytes allows more)')
         pixels = _OnDisk(self.items, sizes, size)
     else: pixels = self._fill(sizes, size)
-    return ImageStore(pixels, self.labels, self.classes, self.n_skipped)
+    return ImageStore(pixels, self.labels, self.classes, n_skipped=self.n_skipped)
 
 # %% ../nbs/03a_store.ipynb #39ddfe31
 class StoreLoader(DataLoader):
