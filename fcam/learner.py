@@ -6,7 +6,7 @@
 __all__ = ['Stage', 'FCAMLearner', 'fcam_learner', 'load_fcam']
 
 # %% ../nbs/20_learner.ipynb #058b632d
-import warnings
+from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 import torch
 from pandas import DataFrame
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import nn
 
 # %% ../nbs/20_learner.ipynb #a993aa00
@@ -28,6 +26,8 @@ from fastprogress.fastprogress import progress_bar
 
 from .baselines import CosineMetric, EMDMetric
 from .calibration import FeatureCalibration
+from .checkpoint import (ResumingLearner, learner_state, load_callbacks,
+                             load_learner_state, read_state, write_state)
 from .data import FewShotData
 from .encoder import ResNet12, n_features_of
 from .episodes import sample_episodes, used_images
@@ -37,6 +37,7 @@ from .metric import AdaptiveMetric
 from .model import FCAM, Classifier, choose_device, load_fcam
 from .patches import RandomPatches
 from .presets import Preset, choose_preset
+from .run_folder import RunFolder
 from .training import EpisodeValidation, fit_stage, meta_learner, stage_optimizer
 
 _all_ = ['load_fcam']  # so that one import serves training and loading
@@ -47,7 +48,7 @@ class Stage(NamedTuple):
     encoder:nn.Module # `(batch, 3, size, size) -> (batch, n_features)`
     metric:nn.Module=None # `metric(query, proto)`; None before meta-training
 
-class FCAMLearner(Learner):
+class FCAMLearner(ResumingLearner):
     "A fastai `Learner` for pretraining; `meta`, after `meta_train`, is the one of meta-training"
     def __init__(self,
         data:FewShotData, # images of base, validation and new classes
@@ -58,7 +59,8 @@ class FCAMLearner(Learner):
         **kwargs # for `Learner`
     ):
         device = choose_device(device)
-        self.data, self.preset, self.history, self.stages, self.meta = data, preset, [], {}, None
+        self.data, self.preset, self.history, self.stages = data, preset, [], {}
+        self.meta = self.run_folder = None
         calibration, validation = _first_stage_callbacks(self)
         head = nn.Linear(n_features_of(encoder, preset.patch_size), data.train.n_classes)
         super().__init__(data.dls(bs=min(preset.bs, len(data.train)), device=device),
@@ -97,6 +99,7 @@ def fcam_learner(
     device=None, # default: the GPU where there is one
     seed:int=None, # of weights, order and crops; default: not fixed
     cbs=None, # more callbacks, one or a list
+    folder=None, # where the run is kept, so that it goes on after an interrupt; default: nowhere
     **settings, # single settings that differ, such as `width`, `n_patches`, `warmup_epochs`
 )->FCAMLearner:
     "A learner for FCAM; `ValueError` for unknown settings or tasks that the data cannot give"
@@ -107,6 +110,7 @@ def fcam_learner(
         n_bytes = sum(store.nbytes for store in data.sets.values())
         if 4*n_bytes < torch.cuda.mem_get_info(device)[0]: data.to(device)
     learn = FCAMLearner(data, encoder or ResNet12(preset.width), preset, device=device, cbs=cbs)
+    if folder is not None: _go_on(learn, folder, seed)
     return learn.to_fp16() if device.type == 'cuda' else learn
 
 # %% ../nbs/20_learner.ipynb #3f6aa8e7
@@ -121,29 +125,89 @@ def _check_tasks(data, preset):
         sample_episodes(store.labels, n_way=min(5, store.n_classes), n_shot=1, n_query=n_query,
                         classes=store.classes)
 
+# %% ../nbs/20_learner.ipynb #69c98128
+def _go_on(learn, folder, seed):
+    "Gives a learner its folder, and what a run left there"
+    n_bytes = 30*sum(value.nbytes for value in learn.model.state_dict().values())
+    facts = dict(settings=learn.preset.settings(), seed=seed, data=learn.data.fingerprint(),
+                 torch=torch.__version__)
+    learn.run_folder = RunFolder(folder, facts, n_bytes)
+    state = learn.run_folder.state
+    if not state: return
+    load_learner_state(learn, state['outer'] or state['learner'])
+    learn.history[:] = state['history']
+    for name in state['stages']:
+        model = load_fcam(learn.folder/'stages'/name, encoder=deepcopy(learn.model[0]),
+                          device=next(learn.model.parameters()).device)
+        learn.stages[name] = Stage(model.encoder, model.metric)
+
+@patch(as_prop=True)
+def folder(self:FCAMLearner)->Path:
+    "Where the run is kept; None for nowhere"
+    return self.run_folder and self.run_folder.path
+
+@patch(as_prop=True)
+def resumed(self:FCAMLearner)->dict:
+    "Where the run will go on: `stage`, `epoch`, `n_epochs`; None for a new run"
+    return self.run_folder and self.run_folder.resumed
+
+@patch
+def release(self:FCAMLearner):
+    "Lets others have the folder; the learner saves nothing there from now on"
+    if self.run_folder: self.run_folder.claim.release()
+
+# %% ../nbs/20_learner.ipynb #d1b9bc2f
+def _todo(learn, call, plan):
+    "The stages of a call that are to be done, and the state in which the first begins"
+    if learn.run_folder: return learn.run_folder.stages(call, plan)
+    return nullcontext((list(plan), None))
+
+def _fit(learn, fitted, call, stage, n_epochs, modules, state):
+    "One stage of `learn` or of its `meta`, kept in the folder where there is one"
+    def facts():
+        outer = None if fitted is learn else learner_state(learn)
+        return dict(history=learn.history, stages=list(learn.stages), outer=outer)
+    run = learn.run_folder
+    fit_stage(fitted, learn.history, stage, n_epochs=n_epochs, modules=modules,
+              schedule=learn.preset.schedule(stage),
+              save=run and run.saver(call, stage, state=state, facts=facts))
+
+def _keep(learn, name, encoder, metric=None):
+    "What a stage left, in memory and in the folder"
+    learn.stages[name] = Stage(deepcopy(encoder), deepcopy(metric))
+    if learn.run_folder: learn.fcam(name).save(learn.folder/'stages'/name)
+
 # %% ../nbs/20_learner.ipynb #acd72280
 @patch
 def pretrain(self:FCAMLearner,
     warmup_epochs:int=None, # with the cross entropy alone; default: the preset's
     calibration_epochs:int=None, # with both losses; default: the preset's
 )->FCAMLearner: # itself
-    "Warm-up, then Feature Calibration (paper, Algorithm 1, left)"
-    p, calibration = self.preset, self.feature_calibration
-    n_warm = p.warmup_epochs if warmup_epochs is None else warmup_epochs
-    n_calibrate = p.calibration_epochs if calibration_epochs is None else calibration_epochs
-    calibration.restart(n_warm)
-    self.stages, self.meta = {}, None
-    student, both = lambda: [self.model], lambda: [self.model, self.momentum_teacher.teacher]
-    if n_warm:
-        fit_stage(self, self.history, 'warm-up', n_epochs=n_warm, schedule=p.schedule('warm-up'),
-                  modules=student)
-        self.stages['warm-up'] = Stage(deepcopy(self.encoder))
-    if n_calibrate:
-        fit_stage(self, self.history, 'calibration', n_epochs=n_calibrate,
-                  schedule=p.schedule('calibration'), modules=both)
-        self.stages['calibration (student)'] = Stage(deepcopy(get_model(self.model)[0]))
-        self.stages['calibration (teacher)'] = Stage(deepcopy(self.encoder))
+    "Warm-up, then Feature Calibration (paper, Algorithm 1, left); goes on in the run's folder"
+    p = choose_preset(self.data, self.preset, warmup_epochs=warmup_epochs,
+                      calibration_epochs=calibration_epochs)
+    plan = {'warm-up': p.warmup_epochs, 'calibration': p.calibration_epochs}
+    plan = {stage: n for stage, n in plan.items() if n}
+    with _todo(self, 'pretrain', plan) as (stages, state):
+        if stages is None: return self
+        if state is None: _begin_anew(self, p.warmup_epochs)
+        if 'warm-up' in stages:
+            _fit(self, self, 'pretrain', stage='warm-up', n_epochs=plan['warm-up'],
+                 modules=lambda: [self.model], state=state)
+            _keep(self, 'warm-up', self.encoder)
+            state = None
+        if 'calibration' in stages:
+            _fit(self, self, 'pretrain', stage='calibration', n_epochs=plan['calibration'],
+                 modules=lambda: [self.model, self.momentum_teacher.teacher], state=state)
+            _keep(self, 'calibration (student)', get_model(self.model)[0])
+            _keep(self, 'calibration (teacher)', self.encoder)
     return self
+
+def _begin_anew(learn, warmup_epochs):
+    "Forgets the stages of a former pretraining"
+    learn.feature_calibration.restart(warmup_epochs)
+    learn.stages, learn.meta = {}, None
+    if learn.run_folder: learn.run_folder.clear()
 
 # %% ../nbs/20_learner.ipynb #bd55e4b7
 @patch
@@ -152,14 +216,8 @@ def save(self:FCAMLearner,
     **kwargs, # for `Learner.save`
 )->Path: # of the file; the teacher lies beside it
     "Saves model and optimizer as fastai does, and the teacher beside them"
-    path, calibration = Path(Learner.save(self, file, **kwargs)), self.feature_calibration
-    teacher = self.momentum_teacher.teacher
-    state = {} if teacher is None else teacher.state_dict()
-    names = ('epochs_done', 'warmup_epochs', 'started')
-    facts = {name: str(int(getattr(calibration, name))) for name in names}
-    facts['n_updates'] = str(self.momentum_teacher.n_updates)
-    state = {name: value.detach().cpu().contiguous() for name, value in state.items()}
-    save_file(state, path.with_suffix('.teacher.safetensors'), metadata=facts)
+    path = Path(Learner.save(self, file, **kwargs))
+    write_state(path.with_suffix('.teacher.safetensors'), learner_state(self)['callbacks'])
     return path
 
 # %% ../nbs/20_learner.ipynb #ba588fe8
@@ -173,13 +231,7 @@ def load(self:FCAMLearner,
     path = self.path/self.model_dir/f'{file}.teacher.safetensors'
     if not path.is_file(): raise FileNotFoundError(
         f'{path} is missing: the teacher, which FCAMLearner.save writes beside the model')
-    with safe_open(path, 'pt') as opened: facts = {k: int(v) for k, v in opened.metadata().items()}
-    state, calibration, keeper = load_file(path), self.feature_calibration, self.momentum_teacher
-    keeper.reset()
-    if state: keeper.teacher.load_state_dict(state)
-    else: keeper.teacher = None
-    keeper.n_updates, calibration.started = facts['n_updates'], bool(facts['started'])
-    for name in ('epochs_done', 'warmup_epochs'): setattr(calibration, name, facts[name])
+    load_callbacks(self, dict(callbacks=read_state(path)))
     return self
 
 # %% ../nbs/20_learner.ipynb #3a6c1d09
@@ -190,27 +242,31 @@ def meta_train(self:FCAMLearner,
     metric:nn.Module=None, # default: a fresh `AdaptiveMetric`
     cbs=None, # more callbacks, one or a list, for the learner of this stage
 )->FCAMLearner: # itself; `meta` is the learner of this stage
-    "The Modulate Module alone, then everything (paper, Algorithm 1, right)"
-    p, encoder = self.preset, deepcopy(self.encoder)
+    "The Modulate Module alone, then everything (paper, Algorithm 1, right); goes on in the folder"
+    p = choose_preset(self.data, self.preset, module_epochs=module_epochs, joint_epochs=joint_epochs)
+    encoder = deepcopy(self.encoder)
     metric = metric or AdaptiveMetric(n_features_of(encoder, p.patch_size))
     self.meta = meta_learner(self.data, encoder, metric, preset=p, cbs=cbs)
-    n_module = p.module_epochs if module_epochs is None else module_epochs
-    n_joint = p.joint_epochs if joint_epochs is None else joint_epochs
-    if n_module and list(metric.parameters()): _meta_stage(self, 'module', n_module)
-    if n_joint: _meta_stage(self, 'joint', n_joint)
+    n_module = p.module_epochs if list(metric.parameters()) else 0
+    plan = {'module': n_module, 'joint': p.joint_epochs}
+    plan = {stage: n for stage, n in plan.items() if n}
+    with _todo(self, 'meta_train', plan) as (stages, state):
+        for stage in stages:
+            _meta_stage(self, stage, plan[stage], state)
+            state = None
     encoder.requires_grad_(True)
     return self
 
 # %% ../nbs/20_learner.ipynb #b2f8c545
-def _meta_stage(learn, stage, n_epochs):
+def _meta_stage(learn, stage, n_epochs, state):
     "One stage of meta-training, with the encoder frozen or not"
     meta, p, alone = learn.meta, learn.preset, stage == 'module'
     meta.model.encoder.requires_grad_(not alone)
     meta.model.encoder_eval = alone or not p.train_bn
     meta.opt_func = stage_optimizer(p, stage)
-    fit_stage(meta, learn.history, stage, n_epochs=n_epochs, schedule=p.schedule(stage),
-              modules=lambda: [meta.model])
-    learn.stages[stage] = Stage(deepcopy(meta.model.encoder), deepcopy(meta.model.metric))
+    _fit(learn, meta, 'meta_train', stage=stage, n_epochs=n_epochs, modules=lambda: [meta.model],
+         state=state)
+    _keep(learn, stage, meta.model.encoder, meta.model.metric)
 
 # %% ../nbs/20_learner.ipynb #67c80ae3
 @patch

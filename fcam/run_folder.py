@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['RunFolder']
 
-# %% ../nbs/19a_run_folder.ipynb #d4d3ad10
+# %% ../nbs/19a_run_folder.ipynb #93486e6b
+import json
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
@@ -16,7 +17,7 @@ from fastcore.basics import patch
 from .checkpoint import Checkpoints, SaveState
 from .files import claim_folder
 
-# %% ../nbs/19a_run_folder.ipynb #66af2bcd
+# %% ../nbs/19a_run_folder.ipynb #0c63659a
 class RunFolder:
     "What a run keeps in its folder; `OSError` where it is in use, `ValueError` for another run"
     order = ('pretrain', 'meta_train') # of the calls
@@ -26,7 +27,8 @@ class RunFolder:
         facts:dict, # that decide the result: `settings`, `seed`, `data`
         n_bytes:int=0, # space that will be needed
     ):
-        self.claim, self.facts, self.plans = claim_folder(folder, n_bytes), facts, {}
+        self.claim, self.plans = claim_folder(folder, n_bytes), {}
+        self.facts = json.loads(json.dumps(facts))            # tuples become lists, as in a file
         self.path = self.claim.path
         self.checkpoints = Checkpoints(self.path/'checkpoints')
         try: self.read()
@@ -41,7 +43,7 @@ class RunFolder:
             f'{self.path} holds a model but no checkpoint to go on from: choose another folder')
         self.plans = dict(self.state['plans']) if self.state else {}
 
-# %% ../nbs/19a_run_folder.ipynb #017a835d
+# %% ../nbs/19a_run_folder.ipynb #4597331e
 def _check_same(known, now, path):
     "`ValueError` names what differs from the facts of the run in the folder"
     hint = 'give what it was begun with, or choose another folder'
@@ -56,19 +58,19 @@ def _check_same(known, now, path):
     if known['torch'] != now['torch']: print(f'note: begun with PyTorch {known["torch"]}, '
         f'going on with {now["torch"]}: the numbers may differ in their last digits')
 
-# %% ../nbs/19a_run_folder.ipynb #0369225e
+# %% ../nbs/19a_run_folder.ipynb #a65b6f3c
 @patch
 @contextmanager
 def stages(self:RunFolder,
     call:str, # 'pretrain' or 'meta_train'
     plan:dict, # stage to number of epochs
-): # gives the stages that are to be done, and the state in which the first begins, or None
+): # gives the stages to be done, None where the call is over; and the state of the first, or None
     "Where a call goes on; `ValueError` for another plan, or a call that comes too early"
     state, todo = self.state, list(plan)
     if state: todo = self._remaining(state, call, plan)
     else: self.plans[call] = plan
-    if todo: self.state = None
-    try: yield todo, state if todo else None
+    if todo is not None: self.state = None
+    try: yield todo, None if todo is None else state
     except BaseException:
         self.read()
         raise
@@ -81,14 +83,14 @@ def _remaining(self:RunFolder, state, call, plan):
         f'the run in {self.path} was interrupted in {state["call"]}: call that first')
     if known is not None and known != plan: raise ValueError(
         f'{call} of the run in {self.path} was begun with {_words(known)}, not {_words(plan)}')
-    if place(state['call']) > place(call): return []
+    if place(state['call']) > place(call): return None
     return list(plan)[list(plan).index(state['stage']):]
 
 def _words(plan):
     "A plan to read"
     return ', '.join(f'{n} epochs of {stage}' for stage, n in plan.items()) or 'no epochs'
 
-# %% ../nbs/19a_run_folder.ipynb #2d4ae710
+# %% ../nbs/19a_run_folder.ipynb #052b19d6
 @patch
 def saver(self:RunFolder,
     call:str, # 'pretrain' or 'meta_train'
