@@ -6,7 +6,7 @@
 __all__ = ['write_state', 'read_state', 'Checkpoints', 'random_states', 'set_random_states', 'learner_state',
            'load_learner_state', 'load_callbacks', 'Interrupted', 'SaveState', 'ResumingLearner']
 
-# %% ../nbs/18b_checkpoint.ipynb #760f40af
+# %% ../nbs/18b_checkpoint.ipynb #615588fc
 import json
 import os
 import random
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from .files import save_tensors
 
-# %% ../nbs/18b_checkpoint.ipynb #c4acffe2
+# %% ../nbs/18b_checkpoint.ipynb #a03a1cab
 def write_state(
     path, # of the file
     state:dict, # of tensors, numbers, words, None, and lists and dicts (with words as keys) of them
@@ -61,7 +61,7 @@ def read_state(
         return {k: full(v) for k, v in value.items()}
     return full(tree)
 
-# %% ../nbs/18b_checkpoint.ipynb #500c552c
+# %% ../nbs/18b_checkpoint.ipynb #6d6f7442
 class Checkpoints:
     "The last two states of a run, files in a folder"
     def __init__(self,
@@ -86,7 +86,7 @@ class Checkpoints:
             except ValueError as e: print(f'{e}; the one before it is taken')
         if self.files: raise ValueError(f'no checkpoint in {self.folder} can be read')
 
-# %% ../nbs/18b_checkpoint.ipynb #7ab8a179
+# %% ../nbs/18b_checkpoint.ipynb #dae22302
 def random_states()->dict:
     "The states of all generators of random numbers, as `write_state` takes them"
     version, numbers, gauss = random.getstate()
@@ -110,7 +110,7 @@ def set_random_states(
     if len(states.get('cuda', ())) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(states.get('cuda', []))
 
-# %% ../nbs/18b_checkpoint.ipynb #37999e63
+# %% ../nbs/18b_checkpoint.ipynb #c250d87a
 def learner_state(
     learn:Learner, # at any time
 )->dict:
@@ -136,7 +136,7 @@ def load_callbacks(
     for cb in learn.cbs:
         if cb.name in state['callbacks']: cb.load_state_dict(state['callbacks'][cb.name])
 
-# %% ../nbs/18b_checkpoint.ipynb #a946e47c
+# %% ../nbs/18b_checkpoint.ipynb #456908b5
 def _fit_state(learn):
     "What a fit needs besides: optimizer, scaler, moving average of the loss"
     optimizer, smooth = learn.opt.state_dict(), learn.recorder.smooth_loss
@@ -170,7 +170,7 @@ def _load_loader_state(loader, state):
     loader.rng.setstate((version, tuple(numbers), gauss))
     for name, value in state['known'].items(): setattr(loader, name, value)
 
-# %% ../nbs/18b_checkpoint.ipynb #bafb13d3
+# %% ../nbs/18b_checkpoint.ipynb #4bc82ade
 class Interrupted(KeyboardInterrupt):
     "A signal ended the training, whose state is saved; `signal` is its number"
     def __init__(self,
@@ -199,7 +199,7 @@ class SaveState(Callback):
         _load_loader_state(self.dls.train, self.state['loader'])
         set_random_states(self.state['random'])
 
-# %% ../nbs/18b_checkpoint.ipynb #2a248569
+# %% ../nbs/18b_checkpoint.ipynb #6d6a5a09
 class _RandomAgain(Callback):
     "Puts the random states back before the first batch, and before all other callbacks"
     order, states = -20, None
@@ -225,7 +225,7 @@ def _leave_out(loader, n_batches):
         return list(loader.get_idxs())[n_batches*(loader.bs or 1):]
     loader.get_idxs = rest
 
-# %% ../nbs/18b_checkpoint.ipynb #4beabf7a
+# %% ../nbs/18b_checkpoint.ipynb #02951ad8
 @patch
 def before_batch(self:SaveState): self.stepped = False
 
@@ -258,7 +258,7 @@ def save(self:SaveState,
     self.saved = time.time()
     if self.signal is not None: raise Interrupted(self.signal)
 
-# %% ../nbs/18b_checkpoint.ipynb #92b7b95c
+# %% ../nbs/18b_checkpoint.ipynb #809a5cb8
 @patch
 @contextmanager
 def listening(self:SaveState):

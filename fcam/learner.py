@@ -125,7 +125,7 @@ def _check_tasks(data, preset):
         sample_episodes(store.labels, n_way=min(5, store.n_classes), n_shot=1, n_query=n_query,
                         classes=store.classes)
 
-# %% ../nbs/20_learner.ipynb #69c98128
+# %% ../nbs/20_learner.ipynb #a8a18de6
 def _go_on(learn, folder, seed):
     "Gives a learner its folder, and what a run left there"
     n_bytes = 30*sum(value.nbytes for value in learn.model.state_dict().values())
@@ -156,7 +156,7 @@ def release(self:FCAMLearner):
     "Lets others have the folder; the learner saves nothing there from now on"
     if self.run_folder: self.run_folder.claim.release()
 
-# %% ../nbs/20_learner.ipynb #d1b9bc2f
+# %% ../nbs/20_learner.ipynb #d5df45de
 def _todo(learn, call, plan):
     "The stages of a call that are to be done, and the state in which the first begins"
     if learn.run_folder: return learn.run_folder.stages(call, plan)
@@ -395,3 +395,21 @@ def _rule_name(model):
 def _column_scores(metric, bank, tasks, **kwargs):
     "The accuracy of each column"
     return {f'{t["n_shot"]}-shot': episode_accuracy(metric, bank, **t, **kwargs) for t in tasks}
+
+# %% ../nbs/20_learner.ipynb #a87009cb
+_instead = dict(predict='classifier(support).predict(image), for new classes',
+    get_preds='evaluate() or classifier(support)', tta='evaluate(n_views=...)',
+    show_results='results()', export='save_fcam(path), which load_fcam reads without running code')
+
+def _refusal(name):
+    "A method that says what to call"
+    def method(self, *args, **kwargs):
+        raise NotImplementedError(f'FCAMLearner has no {name}: call {_instead[name]}')
+    return method
+
+for _name in _instead: setattr(FCAMLearner, _name, _refusal(_name))
+
+@patch
+def __reduce_ex__(self:FCAMLearner, protocol):
+    raise TypeError('a learner is neither pickled nor copied: take learn.fcam() or learn.save_fcam, '
+                    'or give fcam_learner a folder and go on there')
