@@ -22,21 +22,20 @@ from fastai.losses import CrossEntropyLossFlat
 from fastai.torch_core import get_model, set_seed
 from fastcore.basics import patch
 from fastcore.foundation import L
-from fastprogress.fastprogress import progress_bar
 
-from .baselines import CosineMetric, EMDMetric
+from .baselines import CosineMetric
 from .calibration import FeatureCalibration
 from .checkpoint import (ResumingLearner, learner_state, load_callbacks,
                              load_learner_state, read_state, write_state)
 from .data import FewShotData
 from .encoder import ResNet12, n_features_of
-from .episodes import sample_episodes, used_images
-from .evaluate import Accuracy, FeatureBank
-from .evaluate import evaluate as episode_accuracy
+from .episodes import sample_episodes
+from .evaluate import Accuracy
 from .metric import AdaptiveMetric
 from .model import FCAM, Classifier, choose_device, load_fcam
 from .patches import RandomPatches
 from .presets import Preset, choose_preset
+from .results import results_table
 from .run_folder import RunFolder
 from .training import EpisodeValidation, fit_stage, meta_learner, stage_optimizer
 
@@ -125,7 +124,7 @@ def _check_tasks(data, preset):
         sample_episodes(store.labels, n_way=min(5, store.n_classes), n_shot=1, n_query=n_query,
                         classes=store.classes)
 
-# %% ../nbs/20_learner.ipynb #a8a18de6
+# %% ../nbs/20_learner.ipynb #1cd98bbe
 def _go_on(learn, folder, seed):
     "Gives a learner its folder, and what a run left there"
     n_bytes = 30*sum(value.nbytes for value in learn.model.state_dict().values())
@@ -156,7 +155,7 @@ def release(self:FCAMLearner):
     "Lets others have the folder; the learner saves nothing there from now on"
     if self.run_folder: self.run_folder.claim.release()
 
-# %% ../nbs/20_learner.ipynb #d5df45de
+# %% ../nbs/20_learner.ipynb #14c6dba7
 def _todo(learn, call, plan):
     "The stages of a call that are to be done, and the state in which the first begins"
     if learn.run_folder: return learn.run_folder.stages(call, plan)
@@ -330,73 +329,18 @@ def classifier(self:FCAMLearner,
 @patch
 def results(self:FCAMLearner,
     shots:tuple=(1, 5), # K of each column; one that the smallest class cannot give is left out
-    n_episodes:tuple=None, # of each column; default: the preset's
+    n_episodes:tuple=None, # of each column, or one number for all; default: the preset's
     n_query:int=15, # Q, fewer where a test class has fewer images
     seed:int=0, # of episodes, crops and views
     progress:bool=True, # show a bar
 )->DataFrame: # of `Accuracy`; its `attrs` hold `n_way` and `n_query`
-    "Accuracy on the test classes after every stage by three rules; `ValueError` before any stage"
+    "Accuracy on the test classes after every stage, as `results_table`; `ValueError` before any"
     if not self.stages: raise ValueError('no stage was trained yet: call pretrain first')
-    tasks, rows, bank = _result_tasks(self, shots, n_episodes, n_query, seed), [], None
-    for stage in progress_bar(list(self.stages), leave=False) if progress else self.stages:
-        model = self.fcam(stage)
-        if bank is None or not _same_weights(bank.encoder, model.encoder):
-            bank = None  # the former bank goes before the next one comes
-            bank = _result_bank(self, model, tasks, seed)
-            plain = {'prototype': _column_scores(CosineMetric(), bank, tasks),
-                     'exact EMD': _column_scores(EMDMetric(), bank, tasks)}
-        rules = plain | {_rule_name(model): _column_scores(model.metric, bank, tasks)}
-        rows += [dict(stage=stage, metric=name) | found for name, found in rules.items()]
-    if max(task['n_shot'] for task in tasks) > 1:
-        rows.append(rows[-1] | _structured_row(model, bank, tasks))
-    return _result_table(rows, tasks[0])
+    models = {stage: self.fcam(stage) for stage in self.stages}
+    return results_table(models, self.data.test, shots, n_episodes=n_episodes, n_query=n_query,
+                         seed=seed, progress=progress)
 
-# %% ../nbs/20_learner.ipynb #c696b8b3
-def _result_tasks(learn, shots, n_episodes, n_query, seed):
-    "The task of each column, as arguments of `sample_episodes`"
-    test, n_test = learn.data.test, learn.preset.n_test
-    fewest, n_way = int(test.labels.bincount().min()), min(5, test.n_classes)
-    counts = n_episodes or [n_test[n_shot > 1] for n_shot in shots]
-    columns = [(n_shot, n) for n_shot, n in zip(shots, counts) if n_shot < fewest]
-    n_query = min(n_query, fewest - max(n_shot for n_shot, _ in columns))
-    task = dict(n_way=n_way, n_query=n_query, seed=seed)
-    return [dict(n_shot=n_shot, n_episodes=n, **task) for n_shot, n in columns]
-
-def _result_table(rows, task):
-    "The rows as a table that knows its task"
-    table = DataFrame(rows)
-    table.attrs = dict(n_way=task['n_way'], n_query=task['n_query'])
-    return table
-
-# %% ../nbs/20_learner.ipynb #0686a3b0
-def _result_bank(learn, model, tasks, seed):
-    "The features of all test images that the tasks ask for"
-    test = learn.data.test
-    images = used_images(*(sample_episodes(test.labels, **task) for task in tasks))
-    return FeatureBank(model.encoder, test, learn.patches, n_views=model.n_views, seed=seed,
-                       images=images)
-
-def _same_weights(a, b):
-    "Whether two networks of one kind have equal weights and statistics"
-    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values()))
-
-def _structured_row(model, bank, tasks):
-    "The columns of more than one shot by structured FC, and the name of that rule"
-    tasks = [task for task in tasks if task['n_shot'] > 1]
-    sfc = dict(score_temperature=model.score_temperature)
-    scores = _column_scores(model.metric, bank, tasks, structured=True, sfc=sfc)
-    return dict(metric=f'{_rule_name(model)}, structured FC') | scores
-
-def _rule_name(model):
-    "How the table calls the metric of a model"
-    if isinstance(model.metric, AdaptiveMetric): return 'Adaptive Metric'
-    return type(model.metric).__name__
-
-def _column_scores(metric, bank, tasks, **kwargs):
-    "The accuracy of each column"
-    return {f'{t["n_shot"]}-shot': episode_accuracy(metric, bank, **t, **kwargs) for t in tasks}
-
-# %% ../nbs/20_learner.ipynb #a87009cb
+# %% ../nbs/20_learner.ipynb #468ec476
 _instead = dict(predict='classifier(support).predict(image), for new classes',
     get_preds='evaluate() or classifier(support)', tta='evaluate(n_views=...)',
     show_results='results()', export='save_fcam(path), which load_fcam reads without running code')

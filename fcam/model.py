@@ -54,11 +54,14 @@ class FCAM(nn.Module):
         return next(self.encoder.parameters()).device
 
 # %% ../nbs/18_model.ipynb #12c317c9
-def _check_unseen(model, store):
+@patch
+def check_unseen(self:FCAM,
+    store:ImageStore, # images of classes
+):
     "`ValueError` for classes that the model was trained on, or by which it was selected"
     uses = dict(train='trained on', valid='selected by its accuracy on')
     for part, use in uses.items():
-        seen = sorted(set(store.classes) & set(model.classes.get(part, ())))
+        seen = sorted(set(store.classes) & set(self.classes.get(part, ())))
         if seen: raise ValueError(
             f'the model was {use} {len(seen)} of these {store.n_classes} classes, such as '
             f'{seen[0]!r}: give its test classes, or allow_seen=True if you mean it')
@@ -79,7 +82,7 @@ def accuracy(self:FCAM,
     progress:bool=False, # show a bar
 )->Accuracy:
     "Accuracy over episodes with its 95 % interval; `ValueError` for too few or seen classes"
-    if not allow_seen: _check_unseen(self, store)
+    if not allow_seen: self.check_unseen(store)
     task = dict(n_way=n_way, n_shot=n_shot, n_query=n_query, seed=seed,
                 n_episodes=n_episodes or self.n_test[n_shot > 1])
     images = used_images(sample_episodes(store.labels, **task, classes=store.classes))

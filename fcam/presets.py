@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
+from difflib import get_close_matches
 from math import inf
+from typing import TYPE_CHECKING
 
-from fastai.callback.schedule import combined_cos
 from fastcore.basics import patch
 
-from .data import FewShotData
+from .checks import check_count, check_number, check_switch
+
+if TYPE_CHECKING:  # only the commands that train wait for torch
+    from fcam.data import FewShotData
 
 # %% auto #0
-__all__ = ['presets', 'step_decay', 'Preset', 'choose_preset']
+__all__ = ['presets', 'step_decay', 'Preset', 'choose_preset', 'parse_setting']
 
 # %% ../nbs/17_presets.ipynb #fff27e31
 def step_decay(
@@ -24,6 +28,56 @@ def step_decay(
 )->callable: # from the fraction of the stage that is done to the rate
     "A learning rate that falls in steps, for fastai's `ParamScheduler`"
     return lambda position: lr*factor**sum(position >= drop - 1e-9 for drop in drops)
+
+# %% ../nbs/17_presets.ipynb #9393d34f
+_ranges = {
+    '[2, 1024]': 'width',
+    '[16, 1024]': 'patch_size',
+    '[1, 1000]': 'n_patches n_hard valid_patches n_views n_tasks_per_step n_query',
+    '[2, 1000]': 'n_train_patches',
+    '[2, 100000]': 'bs',
+    '[0, 1000000]': 'warmup_epochs calibration_epochs module_epochs joint_epochs',
+    '[1, 1000000]': 'n_iters n_valid n_test',
+    '(0, 1000]': 'warmup_lr calibration_lr module_lr joint_lr score_temperature',
+    '[0, 1000]': 'weight_decay soft_weight',
+    '[0, 1)': 'momentum',
+    '(0, inf]': 'class_temperature',
+    '(0, 1]': 'scale',
+    '(0, 1)': 'warmup_drops',
+}
+_range_of = {name: interval for interval, names in _ranges.items() for name in names.split()}
+_checks = dict(int=check_count, float=check_number)
+
+# %% ../nbs/17_presets.ipynb #82428eed
+def _checked(field, value):
+    "The value of a setting as plain numbers; `ValueError` for another kind, or one out of range"
+    name, kind = field.name, field.type
+    if kind == 'bool': return check_switch(name, value)
+    if kind != 'tuple':
+        if value == 'inf': value = inf                     # as JSON has it
+        return _checks[kind](name, value, _range_of[name])
+    n, kind = len(field.default), type(field.default[0]).__name__
+    fixed = name != 'warmup_drops'
+    if not isinstance(value, (tuple, list)) or fixed and len(value) != n:
+        many = f'{n} numbers' if fixed else 'a list of numbers'
+        raise ValueError(f'{name} is {value!r:.80}: give {many} in {_range_of[name]}')
+    return tuple(_checks[kind](name, one, _range_of[name]) for one in value)
+
+# %% ../nbs/17_presets.ipynb #645f3563
+def _check_together(preset):
+    "`ValueError` for settings of which each is right and the whole is not"
+    p, drops = preset, list(preset.warmup_drops)
+    if p.width % 2: raise ValueError(
+        f'width is {p.width}: give an even number, the second block has 2.5 times as many channels')
+    if p.scale[0] > p.scale[1]:
+        raise ValueError(f'scale is {p.scale}: give the smallest area first, the largest second')
+    if drops != sorted(set(drops)):
+        raise ValueError(f'warmup_drops is {p.warmup_drops}: give fractions that increase')
+    if p.n_hard >= p.n_train_patches: raise ValueError(
+        f'n_hard is {p.n_hard}: give fewer than the {p.n_train_patches} of n_train_patches')
+    if not any((p.warmup_epochs, p.calibration_epochs, p.module_epochs, p.joint_epochs)):
+        raise ValueError('warmup_epochs, calibration_epochs, module_epochs and joint_epochs are '
+                         'all 0: give at least one of them')
 
 # %% ../nbs/17_presets.ipynb #52c46a09
 @dataclass(frozen=True)
@@ -46,11 +100,15 @@ class _Pretraining:
     momentum:float=0.999 # m of the teacher
     class_temperature:float=inf # T of the class weights: inf is UniCon KL, 1 the classical KL
     permute:bool=False # a fresh random order of the classes at each step
+    def __post_init__(self):
+        for field in fields(self):
+            object.__setattr__(self, field.name, _checked(field, getattr(self, field.name)))
+        _check_together(self)
 
 # %% ../nbs/17_presets.ipynb #59b2fab4
 @dataclass(frozen=True)
 class Preset(_Pretraining):
-    "Settings of one run; the defaults are for mini-ImageNet (Appendix B, and the table above)"
+    "Settings of one run, by default for mini-ImageNet (Appendix B); `ValueError` out of range"
     score_temperature:float=12.5 # on the scores, in the loss and in the classifier
     n_iters:int=50 # optimizer steps an epoch of meta-training
     n_tasks_per_step:int=4 # tasks whose gradients are added up for a step
@@ -73,6 +131,7 @@ def schedule(self:Preset,
 )->callable: # from the fraction of the stage that is done, in [0, 1], to the learning rate
     "The learning rate over a stage (paper, Appendix B); `KeyError` for another stage"
     if stage == 'warm-up' and not self.warmup_drops:
+        from fastai.callback.schedule import combined_cos
         return combined_cos(0.25, self.warmup_lr/25, self.warmup_lr, self.warmup_lr/1e4)
     steps = {'warm-up': (self.warmup_lr, 0.2, self.warmup_drops),
              'calibration': (self.calibration_lr,),
@@ -105,6 +164,16 @@ presets |= dict(
         joint_epochs=1, joint_lr=5e-4, n_valid=10, valid_patches=2, n_test=(20, 10)),
 )
 
+# %% ../nbs/17_presets.ipynb #4d97cc7f
+def _field(name):
+    "The field of a setting; `ValueError` that names similar ones, or else all"
+    known = {field.name: field for field in fields(Preset)}
+    if name in known: return known[name]
+    close = get_close_matches(name.replace('-', '_'), known)
+    advice = f'did you mean {" or ".join(close)}?'
+    if not close: advice = f'take one of {", ".join(known)}'
+    raise ValueError(f'{name!r} is no setting: {advice}')
+
 # %% ../nbs/17_presets.ipynb #61b62ebd
 def choose_preset(
     data:FewShotData, # its benchmark decides where `preset` does not
@@ -112,15 +181,12 @@ def choose_preset(
     **settings, # single settings that differ, by the names of `Preset`; `None` means no difference
 )->Preset:
     "The settings of a run; `ValueError` for a preset or a setting that is not known"
-    preset = preset or (data.benchmark if data.benchmark in presets else 'quick')
-    if isinstance(preset, str):
-        if preset not in presets:
-            raise ValueError(f'preset {preset!r} is not known: take one of {", ".join(presets)}')
+    if preset is None: preset = data.benchmark if data.benchmark in presets else 'quick'
+    for name in settings: _field(name)
+    if not isinstance(preset, Preset):
+        if not isinstance(preset, str) or preset not in presets: raise ValueError(
+            f'preset {preset!r:.80} is not known: take one of {", ".join(presets)}')
         preset = _enough_steps(presets[preset], data) if preset == 'quick' else presets[preset]
-    known = sorted(field.name for field in fields(Preset))
-    for name in settings:
-        if name not in known:
-            raise ValueError(f'{name!r} is no setting: take one of {", ".join(known)}')
     return replace(preset, **{name: value for name, value in settings.items() if value is not None})
 
 def _enough_steps(preset, data):
@@ -136,3 +202,26 @@ def settings(self:Preset)->dict:
     "The settings by name, in values that JSON can hold"
     words = {name: 'inf' for name, value in asdict(self).items() if value == inf}
     return asdict(self) | words
+
+# %% ../nbs/17_presets.ipynb #7aa63c06
+_switches = dict.fromkeys(('true', 'yes', 'on', '1'), True)
+_switches |= dict.fromkeys(('false', 'no', 'off', '0'), False)
+
+def _read(kind, text):
+    "The text as a number or a switch, or as it is where it is none"
+    if kind == 'bool': return _switches.get(text.lower(), text)
+    try: return int(text) if kind == 'int' else float(text)
+    except ValueError: return text
+
+# %% ../nbs/17_presets.ipynb #7ab25a07
+def parse_setting(
+    name:str, # of a field of `Preset`
+    text:str, # its value in words: `0.05`, `inf`, `true`, `0.25,0.5,0.75`
+)->int|float|bool|tuple:
+    "The value of a setting; `ValueError` for an unknown name, another kind, or one out of range"
+    field, text = _field(name), text.strip()
+    if field.type != 'tuple': return _checked(field, _read(field.type, text))
+    kind = type(field.default[0]).__name__
+    parts = [part.strip() for part in text.strip('()[]').removesuffix(',').split(',')]
+    if parts == ['']: parts = []
+    return _checked(field, [_read(kind, part) for part in parts])
