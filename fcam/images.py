@@ -59,6 +59,7 @@ def _reason(
         return f'it has more than {Image.MAX_IMAGE_PIXELS:,} pixels; make it smaller'
     return getattr(error, 'strerror', None) or str(error) or type(error).__name__
 
+# %% ../nbs/03_images.ipynb #df61645f
 @contextmanager
 def _opened(
     file, # path

@@ -154,9 +154,12 @@ class ImageStore:
         if not isinstance(self.pixels, Tensor): return self.pixels.sizes
         return torch.tensor([self.pixels.shape[-2:]]).repeat(len(self), 1)
     def __len__(self): return len(self.pixels)
-    def __repr__(self):
-        where = 'on disk' if self.on_disk else f'{megabytes(self.nbytes)} on {self.device}'
-        return f'ImageStore: {len(self)} images of {self.n_classes} classes, {where}'
+
+# %% ../nbs/03a_store.ipynb #bab8c06c
+@patch
+def __repr__(self:ImageStore):
+    where = 'on disk' if self.on_disk else f'{megabytes(self.nbytes)} on {self.device}'
+    return f'ImageStore: {len(self)} images of {self.n_classes} classes, {where}'
 
 # %% ../nbs/03a_store.ipynb #282f9d98
 @patch
@@ -262,26 +265,29 @@ class ImageFiles:
         files:dict, # class name to its files, each a path or `(path, (x, y, width, height))`
         skip_broken:bool=False, # leave broken files out?
     ):
-        self.classes, self.skip_broken, self.skipped = list(files), skip_broken, []
-        self.items, labels = [], []
+        self.classes, self.skip_broken = list(files), skip_broken
+        self.items, self.skipped, labels = [], [], []
         for label, group in enumerate(files.values()):
             labels += [label]*len(group)
             for file in group: self.items.append(file if isinstance(file, tuple) else (file, None))
         self.labels = torch.tensor(labels, dtype=torch.long)
         _check_labels(self.labels, self.classes, len(self.items))
-    def _each(self, function):
-        "Results of a function of each position in `.items`; broken files leave the list"
-        def attempt(i):
-            try: return function(i)
-            except (ValueError, FileNotFoundError):
-                if not self.skip_broken: raise
-        with warnings.catch_warnings():                       # threads share it
-            warnings.simplefilter('error', Image.DecompressionBombWarning)
-            found = parallel(attempt, range(len(self.items)), threadpool=True)
-        rows = [i for i,o in enumerate(found) if o is not None]
-        self.skipped += [self.items[i][0] for i,o in enumerate(found) if o is None]
-        self.items, self.labels = [self.items[i] for i in rows], self.labels[rows]
-        return rows, [found[i] for i in rows]
+
+# %% ../nbs/03a_store.ipynb #d692bc16
+@patch
+def _each(self:ImageFiles, function):
+    "Results of a function of each position in `.items`; broken files leave the list"
+    def attempt(i):
+        try: return function(i)
+        except (ValueError, FileNotFoundError):
+            if not self.skip_broken: raise
+    with warnings.catch_warnings():                       # threads share it
+        warnings.simplefilter('error', Image.DecompressionBombWarning)
+        found = parallel(attempt, range(len(self.items)), threadpool=True)
+    rows = [i for i,o in enumerate(found) if o is not None]
+    self.skipped += [self.items[i][0] for i,o in enumerate(found) if o is None]
+    self.items, self.labels = [self.items[i] for i in rows], self.labels[rows]
+    return rows, [found[i] for i in rows]
 
 # %% ../nbs/03a_store.ipynb #d6e9e7f8
 @patch
