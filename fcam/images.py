@@ -54,7 +54,8 @@ def _reason(
 )->str:
     "What is wrong with a file, without its name"
     if isinstance(error, UnidentifiedImageError):
-        return f'its content is no image of a known format ({", ".join(_formats())})'
+        lacking = '' if 'AVIF' in _formats() else '; this Pillow lacks AVIF'
+        return f'its content is no image of a known format ({", ".join(_formats())}{lacking})'
     if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
         return f'it has more than {Image.MAX_IMAGE_PIXELS:,} pixels; make it smaller'
     return getattr(error, 'strerror', None) or str(error) or type(error).__name__

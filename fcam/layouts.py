@@ -199,9 +199,9 @@ def class_files(
     folders = class_folders(path, left_out)
     if not folders:
         images = left_out.get(_BESIDE, [])
-        what = f'{len(images)} images but no folders' if images else 'no folders'
-        if not any(path.iterdir()): what = 'nothing'
-        raise ValueError(f'{str(path)!r} holds {what}: put the images of each class in a folder of '
+        what = f'holds {len(images)} images but no folders' if images else 'holds no folders'
+        if not any(path.iterdir()): what = 'is empty'
+        raise ValueError(f'{str(path)!r} {what}: put the images of each class in a folder of '
                          'its own, such as cat/1.jpg and dog/1.jpg')
     return _in_folders(folders, left_out)
 
