@@ -145,6 +145,8 @@ def dls(self:FewShotData,
     seed:int|None=None, # of the order; None: from Python's `random`
 )->DataLoaders: # batches `((images, sizes), labels)`; the validation loader is empty
     "fastai loaders over the training classes; `ValueError` if not one batch can be filled"
+    if not isinstance(bs, (int, np.integer)) or bs < 1:
+        raise ValueError(f'bs {bs!r}: images per batch are a whole number, 1 or more')
     if drop_last and len(self.train) < bs:
         raise ValueError(f'{len(self.train)} training images do not fill one batch of {bs}: '
                          'lower bs, or give drop_last=False')
@@ -327,6 +329,7 @@ def mini_imagenet(cls:FewShotData,
                           **kwargs)
     return _of_benchmark(data, 'mini_imagenet')
 
+# %% ../nbs/05_data.ipynb #881a9fbe
 @patch(cls_method=True)
 @delegates(FewShotData.from_files, but=['name', 'left_out'])
 def tiered_imagenet(cls:FewShotData,

@@ -14,8 +14,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError, features
 from torch import Tensor
 
 # %% auto #0
-__all__ = ['channels_first', 'load_image', 'measure_image', 'resized_size', 'read_image', 'class_folders', 'image_files',
-           'printable', 'left_out_line', 'file_digest']
+__all__ = ['channels_first', 'quiet_pillow', 'load_image', 'measure_image', 'resized_size', 'read_image', 'class_folders',
+           'image_files', 'printable', 'left_out_line', 'file_digest']
 
 # %% ../nbs/03_images.ipynb #f5a45186
 _NO_RANGE = {'F': 'floating-point numbers', 'I': '32-bit integers'}
@@ -145,12 +145,19 @@ def channels_first(
     return torch.stack(rows) if len({o.shape for o in rows}) == 1 else rows
 
 # %% ../nbs/03_images.ipynb #5c03b451
+@contextmanager
+def quiet_pillow():
+    "Within, an enormous image is an error, and what else Pillow finds odd in a file is not said"
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', module='PIL')
+        warnings.simplefilter('error', Image.DecompressionBombWarning)
+        yield
+
 def load_image(
     image, # path, `PIL.Image`, or uint8 array `(h, w, 3)`, `(3, h, w)` or `(h, w)`
 )->Image.Image: # RGB
     "One image as RGB; `FileNotFoundError`, or `ValueError` that says what is wrong with it"
-    with warnings.catch_warnings():
-        warnings.simplefilter('error', Image.DecompressionBombWarning)
+    with quiet_pillow():
         if isinstance(image, (str, os.PathLike)): return _open(image)
     if isinstance(image, Image.Image): return _rgb(image)
     return Image.fromarray(_batch(_one(image))[0].permute(1, 2, 0).numpy())
@@ -173,10 +180,10 @@ def measure_image(
     "Height and width of the upright image from its header; `ValueError` names a broken file"
     with _opened(file) as image:
         _check_mode(image)
+        _check_end(file, image)                              # which turns a TIFF upright
         size, turn = image.size, 1
         if image.format != 'PNG' or 'exif' in image.info:    # else getexif would decode the PNG
             turn = image.getexif().get(0x0112, 1)
-        _check_end(file, image)
         if turn in (5, 6, 7, 8): size = size[::-1]
         left, top, right, bottom = _corners((0, 0, *size) if box is None else box, size)
         return bottom - top, right - left

@@ -30,7 +30,10 @@ def check_disjoint(
     sets:dict, # 'train', 'valid', 'test' to class names
     where:str='', # what begins the message
 ):
-    "`ValueError` names a class that two sets share"
+    "`ValueError` names a class that two sets share, or says which set is missing"
+    if not isinstance(sets, dict) or sets.keys() != _SETS.keys():
+        there = list(sets) if isinstance(sets, dict) else type(sets).__name__
+        raise ValueError(f"{where}the sets are 'train', 'valid' and 'test', not {there}")
     for a, b in (('train', 'valid'), ('train', 'test'), ('valid', 'test')):
         shared = sorted(set(sets[a]) & set(sets[b]))
         if shared:
@@ -250,7 +253,7 @@ def _sets_of_classes(
     left_out:dict, # receives what is left out
 )->dict: # 'train', 'valid', 'test' to `{class: paths}`
     "The files of set folders; `ValueError` where they share classes"
-    beside = [o for o in class_folders(path) if not _set_of(o.name)]
+    beside = [o for o in class_folders(path, left_out) if not _set_of(o.name)]
     if beside: left_out.setdefault('beside the folders of sets', []).extend(beside)
     res = {k: class_files(folder, left_out) for k, (folder,) in sets.items()}
     try: check_disjoint(res, f'in {str(path)!r}, ')

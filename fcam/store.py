@@ -5,7 +5,7 @@
 # %% ../nbs/03a_store.ipynb #70ccc23b
 from __future__ import annotations
 
-import json, math, os, warnings
+import json, math, os
 from hashlib import blake2b
 
 import numpy as np, torch
@@ -13,7 +13,8 @@ from fastcore.basics import patch
 from fastcore.parallel import parallel
 from PIL import Image
 from torch import Tensor
-from .images import channels_first, file_digest, measure_image, read_image, resized_size
+from .images import (channels_first, file_digest, measure_image, quiet_pillow, read_image,
+                         resized_size)
 from .memory import free_memory, megabytes
 
 # %% auto #0
@@ -267,7 +268,9 @@ class ImageFiles:
     ):
         self.classes, self.skip_broken = list(files), skip_broken
         self.items, self.skipped, labels = [], [], []
-        for label, group in enumerate(files.values()):
+        for label, (name, group) in enumerate(files.items()):
+            if isinstance(group, (str, os.PathLike)):
+                raise ValueError(f'class {name!r} has one path: give a list of files')
             labels += [label]*len(group)
             for file in group: self.items.append(file if isinstance(file, tuple) else (file, None))
         self.labels = torch.tensor(labels, dtype=torch.long)
@@ -281,8 +284,7 @@ def _each(self:ImageFiles, function):
         try: return function(i)
         except (ValueError, FileNotFoundError):
             if not self.skip_broken: raise
-    with warnings.catch_warnings():                       # threads share it
-        warnings.simplefilter('error', Image.DecompressionBombWarning)
+    with quiet_pillow():                                      # of which threads know
         found = parallel(attempt, range(len(self.items)), threadpool=True)
     rows = [i for i,o in enumerate(found) if o is not None]
     self.skipped += [self.items[i][0] for i,o in enumerate(found) if o is None]
