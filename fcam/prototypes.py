@@ -77,8 +77,9 @@ def _fit(tasks, proto, metric, eps, orders, score_temperature, lr, bs, momentum,
     return proto.detach()
 
 # %% ../nbs/13_prototypes.ipynb #8311aa37
-def _check_settings(n_epochs, bs, **numbers):
-    "`ValueError` for settings that cannot be trained with"
+def _check_input(support, n_epochs, bs, **numbers):
+    "`ValueError` for a bad support, or settings that cannot be trained with"
+    _check_support(support)
     check_count('n_epochs', n_epochs, '[0, inf)')
     check_count('bs', bs)
     intervals = dict(lr='(0, inf)', score_temperature='(0, inf)', momentum='[0, 1)',
@@ -99,10 +100,9 @@ def structured_fc(
     seed:int|list[int]=0, # of the order of the support; a list gives each task its own
 )->Tensor: # `(..., n_way, n, n_features)`, no gradient
     "Prototypes trained on the support; for one shot the mean; `ValueError` for bad input"
-    _check_support(support)
     sgd = dict(lr=lr, bs=bs, momentum=momentum, dampening=dampening,
                score_temperature=score_temperature)
-    _check_settings(n_epochs, **sgd)
+    _check_input(support, n_epochs, **sgd)
     lead, (n_way, n_shot) = support.shape[:-4], support.shape[-4:-2]
     with torch.inference_mode(False), torch.enable_grad():
         tasks = support.detach().clone().reshape(lead.numel(), n_way*n_shot, *support.shape[-2:])
