@@ -66,6 +66,22 @@ def reset(self:MomentumTeacher):
     self.teacher = deepcopy(self.student).eval().requires_grad_(False)
     self.n_updates = 0
 
+@patch
+def state_dict(self:MomentumTeacher)->dict:
+    "For a checkpoint: the weights of the teacher, None before there is one, and its updates"
+    teacher = None if self.teacher is None else self.teacher.state_dict()
+    return dict(teacher=teacher, n_updates=self.n_updates)
+
+@patch
+def load_state_dict(self:MomentumTeacher,
+    state:dict, # of `state_dict`
+):
+    "Puts it back"
+    self.reset()
+    if state['teacher'] is None: self.teacher = None
+    else: self.teacher.load_state_dict(state['teacher'])
+    self.n_updates = state['n_updates']
+
 # %% ../nbs/07_calibration.ipynb #89395b98
 def _check_calibration(n_patches, n_hard, **settings):
     "`ValueError` for settings that leave a loss without patches, or reward disagreement"
@@ -95,6 +111,7 @@ class FeatureCalibration(Callback):
                            warmup_epochs=warmup_epochs, class_temperature=class_temperature)
         store_attr()
         self.epochs_done,self.started,self.soft_loss = 0,False,None
+        self._soft_sum,self._n_soft = 0.,0
     def after_create(self):
         if hasattr(self.learn, 'momentum_teacher'): return
         self.learn.add_cb(MomentumTeacher(self.momentum))
@@ -153,8 +170,8 @@ def check_loss(
     "`FloatingPointError` if the loss is not finite; waits for the device, so ask once an epoch"
     loss = learn.loss.item()
     if isfinite(loss): return
-    raise FloatingPointError(f'the loss is {loss} in epoch {learn.epoch}: lower the learning rate, '
-                             'or look for images that are not finite')
+    raise FloatingPointError(f'the loss is {loss} in epoch {learn.epoch + 1}: lower the learning '
+                             'rate, or look for images that are not finite')
 
 # %% ../nbs/07_calibration.ipynb #da20f3a3
 @patch
@@ -172,3 +189,17 @@ def restart(self:FeatureCalibration,
 ):
     "Begins again: warm-up, then teacher := student and calibration"
     self.warmup_epochs,self.started = self.epochs_done + warmup_epochs,False
+
+# %% ../nbs/07_calibration.ipynb #ca4aee4f
+@patch
+def state_dict(self:FeatureCalibration)->dict:
+    "For a checkpoint: where it stands, and the sums of the epoch"
+    names = ('epochs_done', 'warmup_epochs', 'started', 'soft_loss', '_n_soft')
+    return {name: getattr(self, name) for name in names} | dict(_soft_sum=float(self._soft_sum))
+
+@patch
+def load_state_dict(self:FeatureCalibration,
+    state:dict, # of `state_dict`
+):
+    "Puts it back"
+    for name, value in state.items(): setattr(self, name, value)

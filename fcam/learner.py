@@ -6,7 +6,7 @@
 __all__ = ['Stage', 'FCAMLearner', 'fcam_learner', 'load_fcam']
 
 # %% ../nbs/20_learner.ipynb #058b632d
-import warnings
+from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 import torch
 from pandas import DataFrame
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import nn
 
 # %% ../nbs/20_learner.ipynb #a993aa00
@@ -24,19 +22,21 @@ from fastai.losses import CrossEntropyLossFlat
 from fastai.torch_core import get_model, set_seed
 from fastcore.basics import patch
 from fastcore.foundation import L
-from fastprogress.fastprogress import progress_bar
 
-from .baselines import CosineMetric, EMDMetric
+from .baselines import CosineMetric
 from .calibration import FeatureCalibration
+from .checkpoint import (ResumingLearner, learner_state, load_callbacks,
+                             load_learner_state, read_state, write_state)
 from .data import FewShotData
 from .encoder import ResNet12, n_features_of
-from .episodes import sample_episodes, used_images
-from .evaluate import Accuracy, FeatureBank
-from .evaluate import evaluate as episode_accuracy
+from .episodes import sample_episodes
+from .evaluate import Accuracy
 from .metric import AdaptiveMetric
 from .model import FCAM, Classifier, choose_device, load_fcam
 from .patches import RandomPatches
 from .presets import Preset, choose_preset
+from .results import results_table
+from .run_folder import RunFolder
 from .training import EpisodeValidation, fit_stage, meta_learner, stage_optimizer
 
 _all_ = ['load_fcam']  # so that one import serves training and loading
@@ -47,7 +47,7 @@ class Stage(NamedTuple):
     encoder:nn.Module # `(batch, 3, size, size) -> (batch, n_features)`
     metric:nn.Module=None # `metric(query, proto)`; None before meta-training
 
-class FCAMLearner(Learner):
+class FCAMLearner(ResumingLearner):
     "A fastai `Learner` for pretraining; `meta`, after `meta_train`, is the one of meta-training"
     def __init__(self,
         data:FewShotData, # images of base, validation and new classes
@@ -58,7 +58,8 @@ class FCAMLearner(Learner):
         **kwargs # for `Learner`
     ):
         device = choose_device(device)
-        self.data, self.preset, self.history, self.stages, self.meta = data, preset, [], {}, None
+        self.data, self.preset, self.history, self.stages = data, preset, [], {}
+        self.meta = self.run_folder = None
         calibration, validation = _first_stage_callbacks(self)
         head = nn.Linear(n_features_of(encoder, preset.patch_size), data.train.n_classes)
         super().__init__(data.dls(bs=min(preset.bs, len(data.train)), device=device),
@@ -97,6 +98,7 @@ def fcam_learner(
     device=None, # default: the GPU where there is one
     seed:int=None, # of weights, order and crops; default: not fixed
     cbs=None, # more callbacks, one or a list
+    folder=None, # where the run is kept, so that it goes on after an interrupt; default: nowhere
     **settings, # single settings that differ, such as `width`, `n_patches`, `warmup_epochs`
 )->FCAMLearner:
     "A learner for FCAM; `ValueError` for unknown settings or tasks that the data cannot give"
@@ -107,6 +109,7 @@ def fcam_learner(
         n_bytes = sum(store.nbytes for store in data.sets.values())
         if 4*n_bytes < torch.cuda.mem_get_info(device)[0]: data.to(device)
     learn = FCAMLearner(data, encoder or ResNet12(preset.width), preset, device=device, cbs=cbs)
+    if folder is not None: _go_on(learn, folder, seed)
     return learn.to_fp16() if device.type == 'cuda' else learn
 
 # %% ../nbs/20_learner.ipynb #3f6aa8e7
@@ -121,29 +124,89 @@ def _check_tasks(data, preset):
         sample_episodes(store.labels, n_way=min(5, store.n_classes), n_shot=1, n_query=n_query,
                         classes=store.classes)
 
+# %% ../nbs/20_learner.ipynb #1cd98bbe
+def _go_on(learn, folder, seed):
+    "Gives a learner its folder, and what a run left there"
+    n_bytes = 30*sum(value.nbytes for value in learn.model.state_dict().values())
+    facts = dict(settings=learn.preset.settings(), seed=seed, data=learn.data.fingerprint(),
+                 torch=torch.__version__)
+    learn.run_folder = RunFolder(folder, facts, n_bytes)
+    state = learn.run_folder.state
+    if not state: return
+    load_learner_state(learn, state['outer'] or state['learner'])
+    learn.history[:] = state['history']
+    for name in state['stages']:
+        model = load_fcam(learn.folder/'stages'/name, encoder=deepcopy(learn.model[0]),
+                          device=next(learn.model.parameters()).device)
+        learn.stages[name] = Stage(model.encoder, model.metric)
+
+@patch(as_prop=True)
+def folder(self:FCAMLearner)->Path:
+    "Where the run is kept; None for nowhere"
+    return self.run_folder and self.run_folder.path
+
+@patch(as_prop=True)
+def resumed(self:FCAMLearner)->dict:
+    "Where the run will go on: `stage`, `epoch`, `n_epochs`; None for a new run"
+    return self.run_folder and self.run_folder.resumed
+
+@patch
+def release(self:FCAMLearner):
+    "Lets others have the folder; the learner saves nothing there from now on"
+    if self.run_folder: self.run_folder.claim.release()
+
+# %% ../nbs/20_learner.ipynb #14c6dba7
+def _todo(learn, call, plan):
+    "The stages of a call that are to be done, and the state in which the first begins"
+    if learn.run_folder: return learn.run_folder.stages(call, plan)
+    return nullcontext((list(plan), None))
+
+def _fit(learn, fitted, call, stage, n_epochs, modules, state):
+    "One stage of `learn` or of its `meta`, kept in the folder where there is one"
+    def facts():
+        outer = None if fitted is learn else learner_state(learn)
+        return dict(history=learn.history, stages=list(learn.stages), outer=outer)
+    run = learn.run_folder
+    fit_stage(fitted, learn.history, stage, n_epochs=n_epochs, modules=modules,
+              schedule=learn.preset.schedule(stage),
+              save=run and run.saver(call, stage, state=state, facts=facts))
+
+def _keep(learn, name, encoder, metric=None):
+    "What a stage left, in memory and in the folder"
+    learn.stages[name] = Stage(deepcopy(encoder), deepcopy(metric))
+    if learn.run_folder: learn.fcam(name).save(learn.folder/'stages'/name)
+
 # %% ../nbs/20_learner.ipynb #acd72280
 @patch
 def pretrain(self:FCAMLearner,
     warmup_epochs:int=None, # with the cross entropy alone; default: the preset's
     calibration_epochs:int=None, # with both losses; default: the preset's
 )->FCAMLearner: # itself
-    "Warm-up, then Feature Calibration (paper, Algorithm 1, left)"
-    p, calibration = self.preset, self.feature_calibration
-    n_warm = p.warmup_epochs if warmup_epochs is None else warmup_epochs
-    n_calibrate = p.calibration_epochs if calibration_epochs is None else calibration_epochs
-    calibration.restart(n_warm)
-    self.stages, self.meta = {}, None
-    student, both = lambda: [self.model], lambda: [self.model, self.momentum_teacher.teacher]
-    if n_warm:
-        fit_stage(self, self.history, 'warm-up', n_epochs=n_warm, schedule=p.schedule('warm-up'),
-                  modules=student)
-        self.stages['warm-up'] = Stage(deepcopy(self.encoder))
-    if n_calibrate:
-        fit_stage(self, self.history, 'calibration', n_epochs=n_calibrate,
-                  schedule=p.schedule('calibration'), modules=both)
-        self.stages['calibration (student)'] = Stage(deepcopy(get_model(self.model)[0]))
-        self.stages['calibration (teacher)'] = Stage(deepcopy(self.encoder))
+    "Warm-up, then Feature Calibration (paper, Algorithm 1, left); goes on in the run's folder"
+    p = choose_preset(self.data, self.preset, warmup_epochs=warmup_epochs,
+                      calibration_epochs=calibration_epochs)
+    plan = {'warm-up': p.warmup_epochs, 'calibration': p.calibration_epochs}
+    plan = {stage: n for stage, n in plan.items() if n}
+    with _todo(self, 'pretrain', plan) as (stages, state):
+        if stages is None: return self
+        if state is None: _begin_anew(self, p.warmup_epochs)
+        if 'warm-up' in stages:
+            _fit(self, self, 'pretrain', stage='warm-up', n_epochs=plan['warm-up'],
+                 modules=lambda: [self.model], state=state)
+            _keep(self, 'warm-up', self.encoder)
+            state = None
+        if 'calibration' in stages:
+            _fit(self, self, 'pretrain', stage='calibration', n_epochs=plan['calibration'],
+                 modules=lambda: [self.model, self.momentum_teacher.teacher], state=state)
+            _keep(self, 'calibration (student)', get_model(self.model)[0])
+            _keep(self, 'calibration (teacher)', self.encoder)
     return self
+
+def _begin_anew(learn, warmup_epochs):
+    "Forgets the stages of a former pretraining"
+    learn.feature_calibration.restart(warmup_epochs)
+    learn.stages, learn.meta = {}, None
+    if learn.run_folder: learn.run_folder.clear()
 
 # %% ../nbs/20_learner.ipynb #bd55e4b7
 @patch
@@ -152,14 +215,8 @@ def save(self:FCAMLearner,
     **kwargs, # for `Learner.save`
 )->Path: # of the file; the teacher lies beside it
     "Saves model and optimizer as fastai does, and the teacher beside them"
-    path, calibration = Path(Learner.save(self, file, **kwargs)), self.feature_calibration
-    teacher = self.momentum_teacher.teacher
-    state = {} if teacher is None else teacher.state_dict()
-    names = ('epochs_done', 'warmup_epochs', 'started')
-    facts = {name: str(int(getattr(calibration, name))) for name in names}
-    facts['n_updates'] = str(self.momentum_teacher.n_updates)
-    state = {name: value.detach().cpu().contiguous() for name, value in state.items()}
-    save_file(state, path.with_suffix('.teacher.safetensors'), metadata=facts)
+    path = Path(Learner.save(self, file, **kwargs))
+    write_state(path.with_suffix('.teacher.safetensors'), learner_state(self)['callbacks'])
     return path
 
 # %% ../nbs/20_learner.ipynb #ba588fe8
@@ -173,13 +230,7 @@ def load(self:FCAMLearner,
     path = self.path/self.model_dir/f'{file}.teacher.safetensors'
     if not path.is_file(): raise FileNotFoundError(
         f'{path} is missing: the teacher, which FCAMLearner.save writes beside the model')
-    with safe_open(path, 'pt') as opened: facts = {k: int(v) for k, v in opened.metadata().items()}
-    state, calibration, keeper = load_file(path), self.feature_calibration, self.momentum_teacher
-    keeper.reset()
-    if state: keeper.teacher.load_state_dict(state)
-    else: keeper.teacher = None
-    keeper.n_updates, calibration.started = facts['n_updates'], bool(facts['started'])
-    for name in ('epochs_done', 'warmup_epochs'): setattr(calibration, name, facts[name])
+    load_callbacks(self, dict(callbacks=read_state(path)))
     return self
 
 # %% ../nbs/20_learner.ipynb #3a6c1d09
@@ -190,27 +241,32 @@ def meta_train(self:FCAMLearner,
     metric:nn.Module=None, # default: a fresh `AdaptiveMetric`
     cbs=None, # more callbacks, one or a list, for the learner of this stage
 )->FCAMLearner: # itself; `meta` is the learner of this stage
-    "The Modulate Module alone, then everything (paper, Algorithm 1, right)"
-    p, encoder = self.preset, deepcopy(self.encoder)
+    "The Modulate Module alone, then everything (paper, Algorithm 1, right); goes on in the folder"
+    epochs = dict(module_epochs=module_epochs, joint_epochs=joint_epochs)
+    p = choose_preset(self.data, self.preset, **epochs)
+    encoder = deepcopy(self.encoder)
     metric = metric or AdaptiveMetric(n_features_of(encoder, p.patch_size))
     self.meta = meta_learner(self.data, encoder, metric, preset=p, cbs=cbs)
-    n_module = p.module_epochs if module_epochs is None else module_epochs
-    n_joint = p.joint_epochs if joint_epochs is None else joint_epochs
-    if n_module and list(metric.parameters()): _meta_stage(self, 'module', n_module)
-    if n_joint: _meta_stage(self, 'joint', n_joint)
+    n_module = p.module_epochs if list(metric.parameters()) else 0
+    plan = {'module': n_module, 'joint': p.joint_epochs}
+    plan = {stage: n for stage, n in plan.items() if n}
+    with _todo(self, 'meta_train', plan) as (stages, state):
+        for stage in stages:
+            _meta_stage(self, stage, plan[stage], state)
+            state = None
     encoder.requires_grad_(True)
     return self
 
 # %% ../nbs/20_learner.ipynb #b2f8c545
-def _meta_stage(learn, stage, n_epochs):
+def _meta_stage(learn, stage, n_epochs, state):
     "One stage of meta-training, with the encoder frozen or not"
     meta, p, alone = learn.meta, learn.preset, stage == 'module'
     meta.model.encoder.requires_grad_(not alone)
     meta.model.encoder_eval = alone or not p.train_bn
     meta.opt_func = stage_optimizer(p, stage)
-    fit_stage(meta, learn.history, stage, n_epochs=n_epochs, schedule=p.schedule(stage),
-              modules=lambda: [meta.model])
-    learn.stages[stage] = Stage(deepcopy(meta.model.encoder), deepcopy(meta.model.metric))
+    _fit(learn, meta, 'meta_train', stage=stage, n_epochs=n_epochs, modules=lambda: [meta.model],
+         state=state)
+    _keep(learn, stage, meta.model.encoder, meta.model.metric)
 
 # %% ../nbs/20_learner.ipynb #67c80ae3
 @patch
@@ -274,68 +330,34 @@ def classifier(self:FCAMLearner,
 @patch
 def results(self:FCAMLearner,
     shots:tuple=(1, 5), # K of each column; one that the smallest class cannot give is left out
-    n_episodes:tuple=None, # of each column; default: the preset's
+    n_episodes:tuple=None, # of each column, or one number for all; default: the preset's
     n_query:int=15, # Q, fewer where a test class has fewer images
     seed:int=0, # of episodes, crops and views
     progress:bool=True, # show a bar
 )->DataFrame: # of `Accuracy`; its `attrs` hold `n_way` and `n_query`
-    "Accuracy on the test classes after every stage by three rules; `ValueError` before any stage"
+    "Accuracy on the test classes after every stage, as `results_table`; `ValueError` before any"
     if not self.stages: raise ValueError('no stage was trained yet: call pretrain first')
-    tasks, rows, bank = _result_tasks(self, shots, n_episodes, n_query, seed), [], None
-    for stage in progress_bar(list(self.stages), leave=False) if progress else self.stages:
-        model = self.fcam(stage)
-        if bank is None or not _same_weights(bank.encoder, model.encoder):
-            bank = None  # the former bank goes before the next one comes
-            bank = _result_bank(self, model, tasks, seed)
-            plain = {'prototype': _column_scores(CosineMetric(), bank, tasks),
-                     'exact EMD': _column_scores(EMDMetric(), bank, tasks)}
-        rules = plain | {_rule_name(model): _column_scores(model.metric, bank, tasks)}
-        rows += [dict(stage=stage, metric=name) | found for name, found in rules.items()]
-    if max(task['n_shot'] for task in tasks) > 1:
-        rows.append(rows[-1] | _structured_row(model, bank, tasks))
-    return _result_table(rows, tasks[0])
+    models = {stage: self.fcam(stage) for stage in self.stages}
+    return results_table(models, self.data.test, shots, n_episodes=n_episodes, n_query=n_query,
+                         seed=seed, progress=progress)
 
-# %% ../nbs/20_learner.ipynb #c696b8b3
-def _result_tasks(learn, shots, n_episodes, n_query, seed):
-    "The task of each column, as arguments of `sample_episodes`"
-    test, n_test = learn.data.test, learn.preset.n_test
-    fewest, n_way = int(test.labels.bincount().min()), min(5, test.n_classes)
-    counts = n_episodes or [n_test[n_shot > 1] for n_shot in shots]
-    columns = [(n_shot, n) for n_shot, n in zip(shots, counts) if n_shot < fewest]
-    n_query = min(n_query, fewest - max(n_shot for n_shot, _ in columns))
-    task = dict(n_way=n_way, n_query=n_query, seed=seed)
-    return [dict(n_shot=n_shot, n_episodes=n, **task) for n_shot, n in columns]
+# %% ../nbs/20_learner.ipynb #468ec476
+_instead = dict(predict='classifier(support).predict(image), for new classes',
+    get_preds='evaluate() or classifier(support)', tta='evaluate(n_views=...)',
+    show_results='results()', export='save_fcam(path), which load_fcam reads without running code')
 
-def _result_table(rows, task):
-    "The rows as a table that knows its task"
-    table = DataFrame(rows)
-    table.attrs = dict(n_way=task['n_way'], n_query=task['n_query'])
-    return table
+def _refusal(name):
+    "A method that says what to call"
+    def method(self, *args, **kwargs):
+        raise NotImplementedError(f'FCAMLearner has no {name}: call {_instead[name]}')
+    return method
 
-# %% ../nbs/20_learner.ipynb #0686a3b0
-def _result_bank(learn, model, tasks, seed):
-    "The features of all test images that the tasks ask for"
-    test = learn.data.test
-    images = used_images(*(sample_episodes(test.labels, **task) for task in tasks))
-    return FeatureBank(model.encoder, test, learn.patches, n_views=model.n_views, seed=seed,
-                       images=images)
+for _name in _instead: setattr(FCAMLearner, _name, _refusal(_name))
 
-def _same_weights(a, b):
-    "Whether two networks of one kind have equal weights and statistics"
-    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values()))
-
-def _structured_row(model, bank, tasks):
-    "The columns of more than one shot by structured FC, and the name of that rule"
-    tasks = [task for task in tasks if task['n_shot'] > 1]
-    sfc = dict(score_temperature=model.score_temperature)
-    scores = _column_scores(model.metric, bank, tasks, structured=True, sfc=sfc)
-    return dict(metric=f'{_rule_name(model)}, structured FC') | scores
-
-def _rule_name(model):
-    "How the table calls the metric of a model"
-    if isinstance(model.metric, AdaptiveMetric): return 'Adaptive Metric'
-    return type(model.metric).__name__
-
-def _column_scores(metric, bank, tasks, **kwargs):
-    "The accuracy of each column"
-    return {f'{t["n_shot"]}-shot': episode_accuracy(metric, bank, **t, **kwargs) for t in tasks}
+@patch
+def __reduce_ex__(self:FCAMLearner,
+    protocol:int, # of pickle
+):
+    "`TypeError` that says what is kept and copied instead"
+    raise TypeError('a learner is neither pickled nor copied: take learn.fcam(), learn.save_fcam, '
+                    'or give fcam_learner a folder and go on there')

@@ -9,6 +9,7 @@ __all__ = ['EpisodeValidation', 'KeepBest', 'StageHistory', 'stage_optimizer', '
 # %% ../nbs/19_training.ipynb #bd6dab4b
 import time
 import warnings
+from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
 
@@ -28,6 +29,7 @@ from torch import Tensor, nn
 
 # %% ../nbs/19_training.ipynb #bf0ca2a8
 from .calibration import check_loss
+from .checkpoint import ResumingLearner, SaveState
 from .data import FewShotData
 from .encoder import checkpointed
 from .episodes import sample_episodes, split_task, used_images
@@ -89,22 +91,41 @@ class KeepBest(TrackerCallback):
     def restore(self):
         "Puts the best weights back; nothing where no training has begun"
         for module, state in zip(self.modules(), self.states or []): module.load_state_dict(state)
+    def state_dict(self):
+        "For a checkpoint: the best weights, their accuracy and their epoch"
+        return dict(best=self.best, epoch_of_best=self.epoch_of_best, states=self.states)
+    def load_state_dict(self,
+        state:dict, # of `state_dict`
+    ):
+        "Puts it back"
+        for name, value in state.items(): setattr(self, name, value)
 
 # %% ../nbs/19_training.ipynb #25a77ddf
 class StageHistory(Callback):
-    "Appends a row an epoch to a list: stage, epoch, the recorder's row, learning rate, seconds"
+    "Appends a row an epoch, counted from 1, and marks the epoch of the stage that `KeepBest` keeps"
     order = 71
     def __init__(self,
         stage:str, # its name
         rows:list, # where the rows go
     ): store_attr()
+    def before_fit(self): self.first = len(self.rows)
     def before_epoch(self): self.start = time.time()
     def after_epoch(self):
         shown = dict(zip(self.recorder.metric_names[1:-1], self.recorder.final_record))
         shown.pop('valid_loss', None)
-        shown['lr'] = self.opt.hypers[-1]['lr']
-        shown['seconds'] = round(time.time() - self.start, 1)
-        self.rows.append(dict(stage=self.stage, epoch=self.epoch, **shown))
+        lr, seconds = self.opt.hypers[-1]['lr'], round(time.time() - self.start, 1)
+        epochs = dict(epoch=self.epoch + 1, total_epoch=len(self.rows) + 1)
+        self.rows.append(dict(stage=self.stage, **epochs, **shown, lr=float(lr), seconds=seconds))
+        best = self.keep_best.epoch_of_best
+        for row in self.rows[self.first:]: row['kept'] = row['epoch'] == best
+    def state_dict(self):
+        "For a checkpoint: where the stage begins"
+        return dict(first=self.first)
+    def load_state_dict(self,
+        state:dict, # of `state_dict`
+    ):
+        "Puts it back"
+        self.first = state['first']
 
 # %% ../nbs/19_training.ipynb #e93a0956
 def stage_optimizer(
@@ -125,19 +146,22 @@ def fit_stage(
     n_epochs:int, # at most; an interrupt may end it earlier
     schedule:callable, # from the fraction of the stage that is done to the learning rate
     modules:callable, # gives the modules whose best state is kept
+    save:SaveState=None, # keeps checkpoints, and knows where to begin
 )->KeepBest: # what was kept
     "Trains one stage and puts its best weights back"
-    best = KeepBest(modules)
-    print(f'{stage}: {n_epochs} epoch' + 's'*(n_epochs > 1))
+    learn.stage, best = stage, KeepBest(modules)
     cbs = [ParamScheduler({'lr': schedule}), best, StageHistory(stage, rows)]
-    with warnings.catch_warnings():
+    if save: cbs += [save, save.random_again]
+    say = (lambda text: None) if hasattr(learn, 'stage_progress') else print
+    say(f'{stage}: {n_epochs} epoch' + 's'*(n_epochs > 1))
+    with warnings.catch_warnings(), save.listening() if save else nullcontext():
         warnings.filterwarnings('ignore', 'Your generator is empty')  # the validation loader
         try: learn.fit(n_epochs, cbs=cbs, reset_opt=True)
         finally:
             _leave_autocast(learn)
             best.restore()
     if best.epoch_of_best == 0:
-        print(f'no epoch of {stage} was better than its start: the weights are those of the start')
+        say(f'no epoch of {stage} was better than its start: the weights are those of the start')
     return best
 
 def _leave_autocast(learn):
@@ -204,7 +228,7 @@ def meta_learner(
     validation = EpisodeValidation(score, data.valid, patches, n_query=p.n_query,
                                    n_episodes=p.n_valid)
     accumulate = GradientAccumulation(p.n_tasks_per_step*n_way*p.n_query)
-    learn = Learner(DataLoaders(dls.train, dls.valid, device=device), model,
+    learn = ResumingLearner(DataLoaders(dls.train, dls.valid, device=device), model,
         loss_func=CrossEntropyLossFlat(), metrics=ValueMetric(validation.value, 'valid_accuracy'),
         cbs=[TaskPatches(patches), validation, accumulate, *L(cbs)])
     return learn.to_fp16() if device.type == 'cuda' else learn
