@@ -5,7 +5,7 @@
 # %% ../nbs/05_data.ipynb #811415b0
 from __future__ import annotations
 
-import json, random, textwrap
+import json, os, random, textwrap
 from hashlib import blake2b
 from numbers import Real
 from pathlib import Path
@@ -290,7 +290,7 @@ def from_folder(cls:FewShotData,
     "Data from folders; `FileNotFoundError`, or `ValueError` that names the class or file at fault"
     left_out = {}
     files = folder_layout(path, splits, seed, left_out=left_out)
-    name = name or Path(path).expanduser().resolve().name
+    name = name or Path(os.path.expanduser(path)).resolve().name
     return cls.from_files(files, name, size=size, left_out=left_out, **kwargs)
 
 # %% ../nbs/05_data.ipynb #8fe6d426

@@ -159,7 +159,9 @@ def load_image(
     "One image as RGB; `FileNotFoundError`, or `ValueError` that says what is wrong with it"
     with quiet_pillow():
         if isinstance(image, (str, os.PathLike)): return _open(image)
-    if isinstance(image, Image.Image): return _rgb(image)
+    if isinstance(image, Image.Image):
+        try: return _rgb(image)
+        except OSError as e: raise ValueError(f'the image cannot be read: {_reason(e)}') from e
     return Image.fromarray(_batch(_one(image))[0].permute(1, 2, 0).numpy())
 
 # %% ../nbs/03_images.ipynb #d45e5c81
@@ -236,7 +238,7 @@ def _why_not(
     if file.suffix: return None if file.suffix.lower() in _SUFFIXES else 'with another suffix'
     try:
         with _opened(file): return None
-    except ValueError: return 'without a suffix and no image'
+    except (ValueError, FileNotFoundError): return 'without a suffix and no image'
 
 # %% ../nbs/03_images.ipynb #2dce156b
 def _sorted_out(

@@ -119,7 +119,7 @@ def read_split(
     if isinstance(splits, dict): return _three_lists(splits, 'the split')
     if isinstance(splits, str) and splits in _SPLITS: return class_split(splits)
     is_path = isinstance(splits, (str, os.PathLike))
-    path = Path(splits).expanduser() if is_path else None
+    path = Path(os.path.expanduser(splits)) if is_path else None
     if not is_path or not os.path.isfile(path):
         raise FileNotFoundError(f'splits {str(splits)!r} is neither a JSON file nor one of '
                                 f'{", ".join(_SPLITS)}')
@@ -136,7 +136,7 @@ def existing_folder(
 )->Path: # with `~` expanded
     "The path; `FileNotFoundError` if there is no such folder"
     if not os.fspath(path): raise FileNotFoundError(f'the path of the folder is empty: {hint}')
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     if os.path.isfile(path): raise FileNotFoundError(f'{str(path)!r} is a file, no folder: {hint}')
     if not os.path.isdir(path): raise FileNotFoundError(f'there is no folder {str(path)!r}: {hint}')
     return path
@@ -185,8 +185,8 @@ def _no_sets(
     if not holding and not all(sets.values()): return             # 'train' may be a class, too
     names = ' and '.join(repr(o.name) for o in there)
     missing = [k for k, folders in sets.items() if not folders]
-    what = f'none of {" and ".join(missing)} classes' if missing else 'is no folder of classes'
-    raise ValueError(f'{str(path)!r} holds {names}, which are sets of classes, but {what}: give '
+    what = f'but none of {" and ".join(missing)} classes' if missing else 'and no classes itself'
+    raise ValueError(f'{str(path)!r} holds {names}, which are sets of classes, {what}: give '
                      f'{str((holding or there)[0])!r} to take its classes, or three folders '
                      "'train', 'val' and 'test' of different classes to train on")
 

@@ -27,7 +27,7 @@ def cifar_arrays(
     download:bool=False, # fetch CIFAR-100 (170 MB) if it is not there
 )->dict: # 'train', 'valid', 'test' to `{class: (600, 32, 32, 3) uint8 array}`
     "The images of CIFAR-100 by set and class; `FileNotFoundError` if it is not there"
-    root = cache_folder() if path is None else Path(path).expanduser()
+    root = cache_folder() if path is None else Path(os.path.expanduser(path))
     if root.name == 'cifar-100-python': root = root.parent
     try: parts = [datasets.CIFAR100(root, train=o, download=download) for o in (True, False)]
     except (RuntimeError, OSError, EOFError, TarError) as e:
@@ -79,7 +79,7 @@ def _refuse_pickles(
     path, # file or folder that someone gave
 ):
     "`ValueError` for the pickled copies of a benchmark, which would run code when opened"
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     found = [path] if path.is_file() else sorted(path.glob('*'))
     if any(o.is_dir() for o in found): return
     kinds = ('.pkl', '.pickle', '.npz', '.npy', '.pt', '.pth')
