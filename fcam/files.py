@@ -16,6 +16,8 @@ from pathlib import Path
 from filelock import FileLock, SoftFileLock, Timeout
 from safetensors.torch import save
 
+from .memory import megabytes
+
 # %% ../nbs/17a_files.ipynb #9ac254bb
 @contextmanager
 def replacing(
@@ -99,6 +101,7 @@ def claim_folder(
     n_bytes:int=0, # space needed
 )->Claim:
     "A claim on the folder; `OSError` says who has it, or why it cannot be used"
+    if not str(path): raise ValueError('the name of the folder is empty: give one')
     path = Path(path).expanduser().absolute()
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -108,7 +111,7 @@ def claim_folder(
     except OSError as e: raise OSError(_refusal(path, e)) from None
     free = shutil.disk_usage(path).free
     if free < n_bytes: raise OSError(
-        f'{path} has {free/1e9:.1f} GB free, and this run may need {n_bytes/1e9:.1f} GB: '
+        f'{path} has {megabytes(free)} free, and this run may need {megabytes(n_bytes)}: '
         'make room, or choose another folder')
     if path in Claim.claims: Claim.claims[path].release()
     claim = Claim.claims[path] = Claim(path, _lock(path))

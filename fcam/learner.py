@@ -136,8 +136,9 @@ def _go_on(learn, folder, seed):
     load_learner_state(learn, state['outer'] or state['learner'])
     learn.history[:] = state['history']
     for name in state['stages']:
-        model = load_fcam(learn.folder/'stages'/name, encoder=deepcopy(learn.model[0]),
-                          device=next(learn.model.parameters()).device)
+        try: model = load_fcam(learn.folder/'stages'/name, encoder=deepcopy(learn.model[0]),
+                               device=next(learn.model.parameters()).device)
+        except FileNotFoundError: continue  # the disk was full when the stage was over
         learn.stages[name] = Stage(model.encoder, model.metric)
 
 @patch(as_prop=True)
@@ -174,7 +175,9 @@ def _fit(learn, fitted, call, stage, n_epochs, modules, state):
 def _keep(learn, name, encoder, metric=None):
     "What a stage left, in memory and in the folder"
     learn.stages[name] = Stage(deepcopy(encoder), deepcopy(metric))
-    if learn.run_folder: learn.fcam(name).save(learn.folder/'stages'/name)
+    if not learn.run_folder: return
+    try: learn.fcam(name).save(learn.folder/'stages'/name)
+    except OSError as e: print(f'the model of {name} could not be kept, training goes on: {e}')
 
 # %% ../nbs/20_learner.ipynb #acd72280
 @patch
