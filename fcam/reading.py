@@ -59,7 +59,9 @@ def build_section(
     section = config.get(name)
     if not isinstance(section, dict):
         raise ValueError(f'{name} is {section!r:.80}: an object is needed')
-    try: signature(function).bind(**section)
+    known = signature(function)
+    needed = [each.replace(default=each.empty) for each in known.parameters.values()]
+    try: known.replace(parameters=needed).bind(**section)
     except TypeError as error: raise ValueError(f'{name}: {error}') from None
     return function(**section)
 
