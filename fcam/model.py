@@ -146,7 +146,7 @@ def _metric_config(metric):
 def _patches_config(patches):
     "How to build the patches again"
     plain = {k: getattr(patches, k) for k in ('n_patches', 'size', 'scale', 'ratio', 'flip')}
-    if patches.mean is None: return plain
+    if patches.mean is None: return plain | dict(mean=None, std=None)
     return plain | dict(mean=patches.mean.tolist(), std=patches.std.tolist())
 
 # %% ../nbs/18_model.ipynb #863acb62

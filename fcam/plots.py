@@ -11,9 +11,32 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 from torch import Tensor
 from torchvision.utils import make_grid
+
+from .checks import check_number
+
+# %% ../nbs/16_plots.ipynb #334e7389
+def _drawable(names, n=28):
+    "Names as texts of at most `n` characters that the font has"
+    families = FontProperties().get_family()
+    fonts = [get_font(findfont(FontProperties(family=[family]))) for family in families]
+    known = set().union(*(font.get_charmap() for font in fonts))
+    def drawn(char):
+        if char.isprintable() and ord(char) in known: return char
+        return char.encode('unicode_escape').decode()
+    def shortened(text): return text if len(text) <= n else f'{text[:n//2]}…{text[1 - n//2:]}'
+    return [shortened(''.join(map(drawn, str(name)))) for name in names]
+
+def _legend(ax, handles, names):
+    "A legend of any names: Matplotlib leaves out those that begin with an underscore"
+    legend = ax.legend(handles, list(map(str, range(len(handles)))), fontsize=7,
+                       ncols=1 + len(handles)//12)
+    for text, name in zip(legend.get_texts(), _drawable(names)):
+        text.set(text=name, parse_math=False)
 
 # %% ../nbs/16_plots.ipynb #b651647d
 def to_image(
@@ -46,7 +69,7 @@ def show_patches(
     ax = ax or plt.subplots(figsize=(6, 2))[1]
     ax.imshow(_side_by_side(patches, mean, std, n_cols=n_cols or len(patches)))
     ax.set_axis_off()
-    ax.set_title(title, fontsize=9)
+    ax.set_title(title, fontsize=9, parse_math=False)
     return ax
 
 # %% ../nbs/16_plots.ipynb #810f51c9
@@ -72,22 +95,31 @@ def plot_plan(
     "Draws a plan with the patches it connects; `ValueError` if plan and patches do not fit"
     _check_plan(plan, query, proto)
     ax, (n, m) = ax or plt.subplots(figsize=(4, 4))[1], plan.shape
-    ax.imshow(plan.detach().float().cpu(), cmap='magma', vmin=0, vmax=vmax, aspect='auto')
+    ax.imshow(plan.detach().float().cpu().numpy(), cmap='magma', vmin=0, vmax=vmax)
     ax.set(xticks=[], yticks=[])
-    left, top = ax.inset_axes([-1.12/n, 0, 1/n, 1]), ax.inset_axes([0, 1 + 0.12/m, 1, 1/m])
+    part = min(1, max(n, m)/3)  # few patches would be larger than the plan
+    left = ax.inset_axes([-part*1.12/m, 0, part/m, 1])
+    top = ax.inset_axes([0, 1 + part*0.12/n, 1, part/n])
     for side, images, n_cols in [(left, query, 1), (top, proto, m)]:
         side.imshow(_side_by_side(images, mean, std, n_cols=n_cols), aspect='auto')
-        side.set_axis_off()
-    ax.set_xlabel(title, fontsize=9)
+        side.set(xticks=[], yticks=[], frame_on=False)
+    left.set_ylabel('patches of the query', fontsize=8)
+    top.set_title('patches of the support image', fontsize=8)
+    ax.set_xlabel(title, fontsize=9, parse_math=False)
     return ax
 
 # %% ../nbs/16_plots.ipynb #e3b9f253
-def _plot_probabilities(probs, ax):
-    "Bars of the probabilities, the largest on top and in colour"
-    names = sorted(probs, key=probs.get)
-    bars = ax.barh(names, [probs[name] for name in names], color='tab:gray')
-    bars[-1].set_color('tab:orange')
-    ax.set(xlim=(0, 1), xlabel='probability', title=f'{names[-1]}: {probs[names[-1]]:.2f}')
+def _plot_probabilities(probs, ax, most=10):
+    "Bars of the largest probabilities, the best on top and in colour"
+    best = sorted(probs, key=probs.get, reverse=True)[:most]
+    names, places = _drawable(best), range(len(best))
+    bars = ax.barh(places, [probs[name] for name in best], color='tab:gray')
+    bars[0].set_color('tab:orange')
+    ax.invert_yaxis()
+    ax.set_yticks(places, names, fontsize=8, parse_math=False)
+    ax.set_title(f'{names[0]}: {probs[best[0]]:.2f}', fontsize=9, parse_math=False)
+    some = f', {len(best)} best of {len(probs)} classes' if len(best) < len(probs) else ''
+    ax.set(xlim=(0, 1), xlabel=f'probability{some}')
 
 # %% ../nbs/16_plots.ipynb #59cf5dae
 def plot_decision(
@@ -101,33 +133,61 @@ def plot_decision(
     note:str='', # said under the plan, such as the score and eps
 )->Figure:
     "One figure: the query, the probability of each class, and the plan of the best one"
-    fig, axes = plt.subplots(1, 3, figsize=(9, 3.2), width_ratios=[1, 1, 1.3], layout='constrained')
-    axes[0].imshow(image)
+    if not probs: raise ValueError('probs is empty: give {class: probability}')
+    _check_plan(plan, query, proto)
+    fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), width_ratios=[1, 1, 1.6],
+                             layout='constrained')
+    axes[0].imshow(np.asarray(image))
     axes[0].set_axis_off()
-    axes[0].set_title('query')
+    axes[0].set_title('query', fontsize=9)
     _plot_probabilities(probs, axes[1])
     plot_plan(plan, query, proto, mean=mean, std=std, title=note, ax=axes[2])
-    fig.colorbar(axes[2].images[0], ax=axes[2], label='weight (sum 1)')
+    fig.colorbar(axes[2].images[0], ax=axes[2], label='weight of a pair (all: 1)')
     plt.close(fig)  # or a notebook would show it twice
     return fig
+
+# %% ../nbs/16_plots.ipynb #4addb4cd
+def _plot_stages(ax, stages, values):
+    "A line a stage over the epochs, counted from 1"
+    epoch, stages = np.arange(1, len(values) + 1), np.array(stages, dtype=object)
+    for stage in dict.fromkeys(stages):
+        rows = stages == stage
+        ax.plot(epoch[rows], values[rows], marker='.')
 
 # %% ../nbs/16_plots.ipynb #d6bffe55
 def plot_history(
     history:DataFrame, # a row an epoch: `stage`, `train_loss`, `valid_accuracy` (percent)
 )->Figure:
     "Loss and validation accuracy over all stages; `ValueError` for an empty history"
+    history, columns = DataFrame(history), ('train_loss', 'valid_accuracy')
     if not len(history): raise ValueError('the history is empty: train first')
+    missing = {'stage', *columns} - {*history.columns}
+    if missing: raise ValueError(f'the history has no column {sorted(missing)[0]}')
     fig, axes = plt.subplots(1, 2, figsize=(9, 2.8), layout='constrained')
-    epoch = np.arange(1, len(history) + 1)
-    for stage in history['stage'].unique():
-        rows = (history['stage'] == stage).to_numpy()
-        for ax, column in zip(axes, ('train_loss', 'valid_accuracy')):
-            ax.plot(epoch[rows], history[column][rows].astype(float), marker='.', label=stage)
-    axes[0].set(xlabel='epoch', ylabel='training loss', yscale='log')
+    for ax, column in zip(axes, columns):
+        _plot_stages(ax, list(map(str, history['stage'])), history[column].astype(float).to_numpy())
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    positive = (history['train_loss'].astype(float) > 0).any()
+    axes[0].set(xlabel='epoch', ylabel='training loss', yscale='log' if positive else 'linear')
     axes[1].set(xlabel='epoch', ylabel='1-shot accuracy on\nvalidation classes (%)')
-    axes[1].legend(fontsize=8)
+    _legend(axes[1], axes[1].lines, dict.fromkeys(map(str, history['stage'])))
     plt.close(fig)
     return fig
+
+# %% ../nbs/16_plots.ipynb #c62c92a2
+def _check_features(features, labels, classes, perplexity):
+    "`ValueError` for what t-SNE cannot draw"
+    n = len(features)
+    if features.ndim != 2 or features.shape[1] < 2: raise ValueError(
+        f'features are (n_images, n_features), two features at least; got {tuple(features.shape)}')
+    if labels.shape != (n,):
+        raise ValueError(f'labels are {tuple(labels.shape)}: give one for each of {n} images')
+    if n <= check_number('perplexity', perplexity, '(0, inf)'):
+        raise ValueError(f'{n} images are too few for perplexity {perplexity}: lower it')
+    if not features.isfinite().all() or (features == features[0]).all():
+        raise ValueError('features are not finite, or those of all images are equal')
+    if classes and int(labels.max()) >= len(classes):
+        raise ValueError(f'a label is {int(labels.max())}, but classes has {len(classes)} names')
 
 # %% ../nbs/16_plots.ipynb #f419287e
 def plot_features(
@@ -140,15 +200,14 @@ def plot_features(
 )->Axes:
     "Draws features by t-SNE, a colour a class; `ValueError` for too few images"
     from sklearn.manifold import TSNE  # loaded only here, since it takes a second
-    if len(features) <= perplexity:
-        raise ValueError(f'{len(features)} images are too few for perplexity {perplexity}: '
-                         'lower it')
+    features = torch.as_tensor(features).detach().float().cpu()
+    labels = torch.as_tensor(labels).cpu()
+    _check_features(features, labels, classes, perplexity=perplexity)
     ax = ax or plt.subplots(figsize=(4, 4))[1]
     tsne = TSNE(perplexity=perplexity, random_state=seed, init='pca')
-    points = tsne.fit_transform(features.detach().float().cpu().numpy())
-    for label in labels.unique().tolist():
-        rows = (labels == label).cpu().numpy()
-        ax.scatter(*points[rows].T, s=8, label=classes[label] if classes else None)
+    points = tsne.fit_transform(features.numpy())
+    found = labels.unique().tolist()
+    dots = [ax.scatter(*points[(labels == label).numpy()].T, s=8) for label in found]
     ax.set(xticks=[], yticks=[])
-    if classes: ax.legend(fontsize=7)
+    if classes: _legend(ax, dots, [classes[int(label)] for label in found])
     return ax

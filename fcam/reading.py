@@ -30,6 +30,8 @@ def model_folder(
     missing = [name for name in names if not (path/name).is_file()]
     if missing: raise FileNotFoundError(
         f'{path} has no {" and no ".join(missing)}: give the folder that save_fcam wrote')
+    if str(path).encode('utf-8', 'replace').decode() != str(path): raise ValueError(
+        f'{path} has bytes in its name that are no text, and safetensors cannot open it: rename it')
     return path
 
 # %% ../nbs/17b_reading.ipynb #511a94a6
@@ -59,7 +61,9 @@ def build_section(
     section = config.get(name)
     if not isinstance(section, dict):
         raise ValueError(f'{name} is {section!r:.80}: an object is needed')
-    try: signature(function).bind(**section)
+    known = signature(function)
+    needed = [each.replace(default=each.empty) for each in known.parameters.values()]
+    try: known.replace(parameters=needed).bind(**section)
     except TypeError as error: raise ValueError(f'{name}: {error}') from None
     return function(**section)
 
