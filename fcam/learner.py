@@ -242,7 +242,8 @@ def meta_train(self:FCAMLearner,
     cbs=None, # more callbacks, one or a list, for the learner of this stage
 )->FCAMLearner: # itself; `meta` is the learner of this stage
     "The Modulate Module alone, then everything (paper, Algorithm 1, right); goes on in the folder"
-    p = choose_preset(self.data, self.preset, module_epochs=module_epochs, joint_epochs=joint_epochs)
+    epochs = dict(module_epochs=module_epochs, joint_epochs=joint_epochs)
+    p = choose_preset(self.data, self.preset, **epochs)
     encoder = deepcopy(self.encoder)
     metric = metric or AdaptiveMetric(n_features_of(encoder, p.patch_size))
     self.meta = meta_learner(self.data, encoder, metric, preset=p, cbs=cbs)
@@ -354,6 +355,9 @@ def _refusal(name):
 for _name in _instead: setattr(FCAMLearner, _name, _refusal(_name))
 
 @patch
-def __reduce_ex__(self:FCAMLearner, protocol):
-    raise TypeError('a learner is neither pickled nor copied: take learn.fcam() or learn.save_fcam, '
+def __reduce_ex__(self:FCAMLearner,
+    protocol:int, # of pickle
+):
+    "`TypeError` that says what is kept and copied instead"
+    raise TypeError('a learner is neither pickled nor copied: take learn.fcam(), learn.save_fcam, '
                     'or give fcam_learner a folder and go on there')

@@ -94,7 +94,9 @@ class KeepBest(TrackerCallback):
     def state_dict(self):
         "For a checkpoint: the best weights, their accuracy and their epoch"
         return dict(best=self.best, epoch_of_best=self.epoch_of_best, states=self.states)
-    def load_state_dict(self, state):
+    def load_state_dict(self,
+        state:dict, # of `state_dict`
+    ):
         "Puts it back"
         for name, value in state.items(): setattr(self, name, value)
 
@@ -112,13 +114,16 @@ class StageHistory(Callback):
         shown = dict(zip(self.recorder.metric_names[1:-1], self.recorder.final_record))
         shown.pop('valid_loss', None)
         lr, seconds = self.opt.hypers[-1]['lr'], round(time.time() - self.start, 1)
-        self.rows.append(dict(stage=self.stage, epoch=self.epoch + 1, total_epoch=len(self.rows) + 1,
-                              **shown, lr=float(lr), seconds=seconds))
-        for row in self.rows[self.first:]: row['kept'] = row['epoch'] == self.keep_best.epoch_of_best
+        epochs = dict(epoch=self.epoch + 1, total_epoch=len(self.rows) + 1)
+        self.rows.append(dict(stage=self.stage, **epochs, **shown, lr=float(lr), seconds=seconds))
+        best = self.keep_best.epoch_of_best
+        for row in self.rows[self.first:]: row['kept'] = row['epoch'] == best
     def state_dict(self):
         "For a checkpoint: where the stage begins"
         return dict(first=self.first)
-    def load_state_dict(self, state):
+    def load_state_dict(self,
+        state:dict, # of `state_dict`
+    ):
         "Puts it back"
         self.first = state['first']
 
