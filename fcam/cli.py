@@ -13,10 +13,10 @@ from pathlib import Path
 
 from .checks import check_count
 from .commands import end_with
-from .options import (check_options, command_line, data_and_presets, data_words, given_words,
-                          load_data, single_settings, words_as_before)
+from .options import (check_options, check_place, command_line, data_and_presets, data_words,
+                          given_words, load_data, single_settings, words_as_before)
 
-# %% ../nbs/21_cli.ipynb #3e0b8385
+# %% ../nbs/21_cli.ipynb #14d0a1e0
 def _load(words, folder, quiet):
     "The log of a folder, and the data of the words; what loading prints goes into the log"
     from fcam.progress import RunLog
@@ -25,11 +25,12 @@ def _load(words, folder, quiet):
     log.line(str(data))
     return log, data
 
-# %% ../nbs/21_cli.ipynb #0ddc9394
+# %% ../nbs/21_cli.ipynb #7777cd80
 def _train(words, line, preset=None, seed=0):
     "A new run: `words` as they are with all that is repeated, `preset` where they name none"
     words.setdefault('data', 'glyphs')
     check_options(words, words['data'])
+    check_place(words['data'], words.get('path'))
     settings, seed = single_settings(words), words.get('seed', seed)
     from fcam.presets import choose_preset
     from fcam.run import data_facts, machine, named_device, results_folder
@@ -58,7 +59,7 @@ def _of_run(words, known, place):
     classes = known['data']['classes']
     return words_as_before(words, known['source'], classes, owner=f'the run in {place}')
 
-# %% ../nbs/21_cli.ipynb #2ff7fa39
+# %% ../nbs/21_cli.ipynb #3b124f28
 def _resume(folder, words):
     "Goes on with a run; `ValueError` for options beside it, or where it is finished"
     other = [name for name in words if name not in ('resume', 'device', 'quiet', 'data', 'path')]
@@ -198,7 +199,7 @@ def fcam_eval(
         log, data = _load(words, None, quiet)
         return _evaluate(fcam, data, words, folder, log, line)
 
-# %% ../nbs/21_cli.ipynb #722c9703
+# %% ../nbs/21_cli.ipynb #7dfb8c03
 def _evaluate(fcam, data, words, folder, log, line):
     "Measures, prints, and keeps the numbers, then a figure"
     from pandas import DataFrame
@@ -254,7 +255,7 @@ def _printable(text):
     "A name on one line, without what would move the cursor"
     return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in str(text))
 
-# %% ../nbs/21_cli.ipynb #24d4e553
+# %% ../nbs/21_cli.ipynb #d39c6b35
 def _classified(clf, path):
     "One row of the predictions"
     label, probs = clf.predict(path)
@@ -296,7 +297,7 @@ def fcam_predict(
     with results_folder(out, 'runs/predict') as folder:
         return _predict(clf, paths, folder, words)
 
-# %% ../nbs/21_cli.ipynb #e66364ce
+# %% ../nbs/21_cli.ipynb #9ae4df91
 def _predict(clf, paths, folder, words):
     "Classifies, prints, and keeps the predictions, then figures"
     from pandas import DataFrame

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['command_parser', 'run_command', 'end_with']
 
-# %% ../nbs/20c_commands.ipynb #1b24683e
+# %% ../nbs/20c_commands.ipynb #0ae8d815
 import io
 import logging
 import os
@@ -22,9 +22,9 @@ from fastcore.docments import docments
 
 from . import __version__
 
-# %% ../nbs/20c_commands.ipynb #07320699
+# %% ../nbs/20c_commands.ipynb #c0357a9b
 class _Parser(ArgumentParser):
-    "Takes dashes in options for underscores, and says which option an unknown one may mean"
+    "Takes dashes in options for underscores; tells what is wrong in one line, and what was meant"
     def parse_args(self, args=None, namespace=None):
         words = list(sys.argv[1:] if args is None else args)
         n = words.index('--') if '--' in words else len(words)
@@ -32,8 +32,9 @@ class _Parser(ArgumentParser):
         found, unknown = self.parse_known_args(words, namespace)
         if unknown: self.error(self._advice(unknown[0].split('=')[0]))
         return found
+    def error(self, message): self.exit(2, f'{self.prog}: {message}\n')
     def _advice(self, word):
-        close = get_close_matches(word, self._option_string_actions, n=1)
+        close = get_close_matches(word, self._option_string_actions, n=1, cutoff=0.7)
         if close: return f'there is no option {word}: did you mean {close[0]}?'
         if word.startswith('-'): return f'there is no option {word}: {self.prog} --help lists them'
         return f'{word!r} is one word too many: {self.prog} --help says what it takes'
@@ -61,7 +62,7 @@ def command_parser(
         parser.add_argument(name if required else f'--{name}', help=help, **option)
     return parser
 
-# %% ../nbs/20c_commands.ipynb #ce69bfb2
+# %% ../nbs/20c_commands.ipynb #9fc45bd4
 @contextmanager
 def _heeding():
     "Within the `with` block SIGTERM and SIGHUP raise `KeyboardInterrupt`, with their number"
@@ -78,7 +79,7 @@ def _heeding():
     finally:
         for number, handler in former.items(): signal.signal(number, handler)
 
-# %% ../nbs/20c_commands.ipynb #de3c0c64
+# %% ../nbs/20c_commands.ipynb #d454f6f5
 _no_memory = ('the memory does not suffice: take smaller images by --size, or fewer patches or '
               'images at once by --set n_patches=..., --set bs=...')
 
@@ -114,7 +115,7 @@ def run_command(
         say(_sentence(error))
         return 2
 
-# %% ../nbs/20c_commands.ipynb #be403dde
+# %% ../nbs/20c_commands.ipynb #7cb84e51
 _useless_warnings = (
     '`torch.jit.script` is deprecated', # by fastai, at import
     'The given NumPy array is not writable', # of images, which are only read
@@ -132,7 +133,7 @@ def _useful_warnings(say):
         warnings.showwarning = lambda message, *_: say(f'warning: {message}')
         yield
 
-# %% ../nbs/20c_commands.ipynb #4f7ef73a
+# %% ../nbs/20c_commands.ipynb #61c55c7c
 class _Dropping(io.RawIOBase):
     "A stream beneath which everything may break"
     def __init__(self, text):
@@ -153,7 +154,7 @@ def _steady_streams():
         setattr(sys, name, io.TextIOWrapper(buffer, encoding=stream.encoding,
                                             errors='backslashreplace', line_buffering=True))
 
-# %% ../nbs/20c_commands.ipynb #999850f2
+# %% ../nbs/20c_commands.ipynb #7a6f20d0
 def end_with(
     func:callable, # a command
     epilog:str=None, # said below the options in `--help`
