@@ -16,7 +16,7 @@ from .commands import end_with
 from .options import (check_options, check_place, command_line, data_and_presets, data_words,
                           given_words, load_data, single_settings, words_as_before)
 
-# %% ../nbs/21_cli.ipynb #14d0a1e0
+# %% ../nbs/21_cli.ipynb #a6f4a1fc
 def _load(words, folder, quiet):
     "The log of a folder, and the data of the words; what loading prints goes into the log"
     from fcam.progress import RunLog
@@ -25,7 +25,7 @@ def _load(words, folder, quiet):
     log.line(str(data))
     return log, data
 
-# %% ../nbs/21_cli.ipynb #7777cd80
+# %% ../nbs/21_cli.ipynb #c1a7ffb3
 def _train(words, line, preset=None, seed=0):
     "A new run: `words` as they are with all that is repeated, `preset` where they name none"
     words.setdefault('data', 'glyphs')
@@ -59,7 +59,7 @@ def _of_run(words, known, place):
     classes = known['data']['classes']
     return words_as_before(words, known['source'], classes, owner=f'the run in {place}')
 
-# %% ../nbs/21_cli.ipynb #3b124f28
+# %% ../nbs/21_cli.ipynb #c653ff22
 def _resume(folder, words):
     "Goes on with a run; `ValueError` for options beside it, or where it is finished"
     other = [name for name in words if name not in ('resume', 'device', 'quiet', 'data', 'path')]
@@ -199,7 +199,7 @@ def fcam_eval(
         log, data = _load(words, None, quiet)
         return _evaluate(fcam, data, words, folder, log, line)
 
-# %% ../nbs/21_cli.ipynb #7dfb8c03
+# %% ../nbs/21_cli.ipynb #d5a4b047
 def _evaluate(fcam, data, words, folder, log, line):
     "Measures, prints, and keeps the numbers, then a figure"
     from pandas import DataFrame
@@ -225,12 +225,9 @@ def support_from_folder(
     folder:str, # one folder of images a class
 )->dict: # `{class: [paths]}`
     "The images of each class in a folder of class folders; `ValueError` for fewer than two classes"
-    from fcam.images import class_folders, image_files
-    folder = Path(folder).expanduser()
-    if not folder.is_dir(): raise FileNotFoundError(
-        f'{folder} is no folder: give one that holds a folder of images for each class')
-    found = {path.name: image_files(path) for path in class_folders(folder)}
-    if len(found) < 2: raise ValueError(f'{folder} has {len(found)} class folders: '
+    from fcam.layouts import class_files
+    found = class_files(folder)
+    if len(found) < 2: raise ValueError(f'{folder} has one class folder: '
         'give one that holds a folder of images for each of at least two classes')
     return found
 
@@ -251,11 +248,7 @@ def _readable(images):
         load_image(path)
     return paths
 
-def _printable(text):
-    "A name on one line, without what would move the cursor"
-    return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in str(text))
-
-# %% ../nbs/21_cli.ipynb #d39c6b35
+# %% ../nbs/21_cli.ipynb #9226ebbf
 def _classified(clf, path):
     "One row of the predictions"
     label, probs = clf.predict(path)
@@ -297,10 +290,11 @@ def fcam_predict(
     with results_folder(out, 'runs/predict') as folder:
         return _predict(clf, paths, folder, words)
 
-# %% ../nbs/21_cli.ipynb #9ae4df91
+# %% ../nbs/21_cli.ipynb #23ceaf52
 def _predict(clf, paths, folder, words):
     "Classifies, prints, and keeps the predictions, then figures"
     from pandas import DataFrame
+    from fcam.images import printable
     from fcam.progress import RunLog
     from fcam.run import Record, machine, model_facts
     log, rows = RunLog(quiet='quiet' in words), []
@@ -310,7 +304,7 @@ def _predict(clf, paths, folder, words):
     for i, path in enumerate(paths):
         log.status(f'image {i + 1} of {len(paths)}')
         rows.append(_classified(clf, path))
-    shown = [{k: _printable(row[k]) for k in ('image', 'label', 'probability')} for row in rows]
+    shown = [{k: printable(row[k]) for k in ('image', 'label', 'probability')} for row in rows]
     log.line(DataFrame(shown).to_string(index=False), always=True)
     record.keep_table('predictions.csv', DataFrame(rows))
     record.result(results=rows)

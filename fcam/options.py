@@ -6,14 +6,14 @@
 __all__ = ['benchmarks', 'check_options', 'check_place', 'load_data', 'given_words', 'data_words', 'command_line',
            'words_as_before', 'single_settings', 'data_and_presets']
 
-# %% ../nbs/20d_options.ipynb #9c371c10
+# %% ../nbs/20d_options.ipynb #01b86607
 import shlex
 from pathlib import Path
 
 from .checks import check_count, check_seed
 from .presets import parse_setting, presets
 
-# %% ../nbs/20d_options.ipynb #206320e9
+# %% ../nbs/20d_options.ipynb #f200b352
 benchmarks = dict( # name to the kind of its files and what it is
     glyphs=('glyphs', 'letters of ten scripts: needs no download'),
     cifar_fs=('cifar', 'CIFAR-FS, 64 + 16 + 20 classes of CIFAR-100'),
@@ -23,7 +23,7 @@ benchmarks = dict( # name to the kind of its files and what it is
     cub=('files', 'CUB-200-2011, 100 + 50 + 50 classes, with --path'),
 )
 
-# %% ../nbs/20d_options.ipynb #b8fe2383
+# %% ../nbs/20d_options.ipynb #3efd52a6
 _of_data = dict( # option to the kinds of data for which it does something, and why not for others
     path=('cifar files', 'only the files of a benchmark have a place of their own'),
     splits=('folder', 'its classes are divided already'),
@@ -40,6 +40,11 @@ _clashes = [ # two options that do not go together, and why
 ]
 _least = dict(size=1, n_way=2, n_shot=1, n_query=1, n_episodes=1, n_views=1, figures=0)
 
+def _in_sets(folder):
+    "Whether a folder holds folders of training and of test classes"
+    names = {path.name.lower() for path in folder.expanduser().glob('*') if path.is_dir()}
+    return {'train', 'test'} <= names or {'base', 'novel'} <= names
+
 def check_options(
     words:dict, # what was given
     data:str=None, # `glyphs`, a benchmark's name, or a folder; None where it is not known yet
@@ -49,6 +54,8 @@ def check_options(
     for name, (kinds, why) in _of_data.items():
         if name in words and data and kind not in kinds.split(): raise ValueError(
             f'--{name} has no effect with {data}, {why}: leave it out')
+    if data and 'split_seed' in words and _in_sets(Path(data)): raise ValueError(
+        f'--split_seed has no effect with {data}, whose folders are sets: leave it out')
     for name, other, why in _clashes:
         if name in words and other in words: raise ValueError(
             f'--{name} and --{other} do not go together, {why}: leave one of them out')
@@ -71,7 +78,7 @@ def check_place(
         raise FileNotFoundError(
             f'{data!r} is neither one of {", ".join(benchmarks)}, nor a folder that is there')
 
-# %% ../nbs/20d_options.ipynb #f3bc2a49
+# %% ../nbs/20d_options.ipynb #9dd55130
 def load_data(
     data:str='glyphs', # `glyphs`, a benchmark's name, or a folder of class folders
     path:str=None, # where a benchmark's files are
@@ -90,7 +97,7 @@ def load_data(
     if kind == 'files': return getattr(FewShotData, data)(path, **files)
     return FewShotData.from_folder(data, splits=splits, seed=split_seed or 0, **files)
 
-# %% ../nbs/20d_options.ipynb #2da22433
+# %% ../nbs/20d_options.ipynb #c306786b
 _source = 'data', 'path', 'splits', 'split_seed', 'download', 'size', 'skip_broken'
 
 def given_words(
@@ -121,7 +128,7 @@ def command_line(
         for one in values: parts += flag if one is True else [*flag, str(one)]
     return shlex.join(parts)
 
-# %% ../nbs/20d_options.ipynb #22923b85
+# %% ../nbs/20d_options.ipynb #c3015406
 def words_as_before(
     words:dict, # that were given
     source:dict, # those that named the data before
@@ -141,7 +148,7 @@ def words_as_before(
     there = {path.name for pattern in ('*/', '*/*/') for path in folder.glob(pattern)}
     return words | dict(splits=classes) if names and names <= there else words
 
-# %% ../nbs/20d_options.ipynb #b0d385e6
+# %% ../nbs/20d_options.ipynb #38ae55b5
 _shortcuts = ('width', 'n_query', 'warmup_epochs', 'calibration_epochs', 'module_epochs',
               'joint_epochs')
 
@@ -158,7 +165,7 @@ def single_settings(
         found[name] = parse_setting(name, value)
     return found
 
-# %% ../nbs/20d_options.ipynb #7bd3bad1
+# %% ../nbs/20d_options.ipynb #4daa3dde
 def data_and_presets()->str:
     "A line for each benchmark and each preset"
     lines = ['data:', *(f'  {name:16} {what}' for name, (_, what) in benchmarks.items()),

@@ -6,7 +6,7 @@
 __all__ = ['machine', 'named_device', 'data_facts', 'model_facts', 'new_folder', 'results_folder', 'shown_path', 'resume_command',
            'table_records', 'table_text', 'Record', 'read_run', 'is_finished', 'save_decision', 'Run']
 
-# %% ../nbs/20b_run.ipynb #6c6a4c43
+# %% ../nbs/20b_run.ipynb #34bcebf9
 import json
 import os
 import platform
@@ -33,7 +33,7 @@ from .model import FCAM, choose_device
 from .plots import plot_history
 from .progress import RunLog
 
-# %% ../nbs/20b_run.ipynb #400fb672
+# %% ../nbs/20b_run.ipynb #59f907b7
 _libraries = ('torch', 'torchvision', 'triton', 'numpy', 'pillow', 'fastai', 'fastcore', 'POT',
               'safetensors')
 
@@ -60,7 +60,7 @@ def _commit(folder):
     changed = commit and _output(*git, 'status', '--porcelain', '--untracked-files=no')
     return f'{commit} and changes' if changed else commit
 
-# %% ../nbs/20b_run.ipynb #69662abc
+# %% ../nbs/20b_run.ipynb #1401385b
 def machine(
     device='cpu', # that computed
 )->dict: # names and versions, as JSON takes them
@@ -77,7 +77,7 @@ def machine(
                       driver=driver.split('\n')[0])
     return facts | dict(versions=found, commit=_commit(Path(fcam.__file__).parent.parent))
 
-# %% ../nbs/20b_run.ipynb #56ab2e99
+# %% ../nbs/20b_run.ipynb #2ddac78f
 def named_device(
     name:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
 )->torch.device:
@@ -92,15 +92,16 @@ def named_device(
         f'PyTorch finds {n_gpus} CUDA devices on this machine; leave it out for the best there is')
     return device
 
-# %% ../nbs/20b_run.ipynb #7c9f5df4
+# %% ../nbs/20b_run.ipynb #631a7997
 def data_facts(
     data:FewShotData, # all three sets
 )->dict: # as JSON takes it
     "What the data are"
     counts = {name: len(store) for name, store in data.sets.items()}
     statistics = dict(mean=data.mean.tolist(), std=data.std.tolist())
+    left_out = {reason: len(paths) for reason, paths in data.left_out.items()}
     return dict(name=data.name, benchmark=data.benchmark, fingerprint=data.fingerprint(),
-                n_images=counts, **statistics, classes=data.splits)
+                n_images=counts, left_out=left_out, **statistics, classes=data.splits)
 
 def model_facts(
     path, # the folder of a saved model
@@ -110,7 +111,7 @@ def model_facts(
     digest = sha256((Path(path).expanduser()/'model.safetensors').read_bytes()).hexdigest()
     return dict(folder=str(Path(path).expanduser().resolve()), sha256=digest, info=model.info)
 
-# %% ../nbs/20b_run.ipynb #d68a277a
+# %% ../nbs/20b_run.ipynb #ba8df9e8
 def new_folder(
     out:str, # asked for; must not hold a run
     default:str, # where nothing was asked for: this, or the first of `-2`, `-3`, ... that is free
@@ -134,7 +135,7 @@ def _free(name):
         except OSError: pass  # `claim_folder` says it better
         return path
 
-# %% ../nbs/20b_run.ipynb #625f54a7
+# %% ../nbs/20b_run.ipynb #a3799bac
 @contextmanager
 def results_folder(
     out:str, # as for `new_folder`
@@ -152,7 +153,7 @@ def results_folder(
                 with suppress(OSError): (claim.path/name).unlink()
             with suppress(OSError): claim.path.rmdir()
 
-# %% ../nbs/20b_run.ipynb #fe29775b
+# %% ../nbs/20b_run.ipynb #68ae4b6c
 def shown_path(
     path, # of a file or folder
 )->str:
@@ -167,7 +168,7 @@ def resume_command(
     "The words that go on with a run"
     return f'fcam_train --resume {shlex.quote(shown_path(folder))}'
 
-# %% ../nbs/20b_run.ipynb #7af817e6
+# %% ../nbs/20b_run.ipynb #c44356f2
 def table_records(
     table:DataFrame, # of `Accuracy` and names
 )->list: # of dicts that JSON can hold
@@ -190,7 +191,7 @@ def table_text(
     return (f'\n{table.to_string(index=False)}\n\n{n_way}-way accuracy on {n_classes} new classes, '
             f'{counts}, {n_query} queries a class, 95 % intervals over the episodes')
 
-# %% ../nbs/20b_run.ipynb #b85da218
+# %% ../nbs/20b_run.ipynb #e328f846
 class Record:
     "What a command leaves in its folder: each file for itself, what fails is said"
     def __init__(self,
@@ -218,7 +219,7 @@ class Record:
         content = self.facts | dict(hours=hours) | content
         self.keep('result.json', lambda path: write_json(path, **content))
 
-# %% ../nbs/20b_run.ipynb #cebea873
+# %% ../nbs/20b_run.ipynb #f882853c
 @patch
 def keep_table(self:Record,
     name:str, # of the file
@@ -237,7 +238,7 @@ def end(self:Record):
     if missing: raise OSError(f'{", ".join(missing)} could not be written in {self.folder}')
     self.log.line(f'everything is in {shown_path(self.folder)}')
 
-# %% ../nbs/20b_run.ipynb #531dde5c
+# %% ../nbs/20b_run.ipynb #02d8f860
 def read_run(
     path, # of `run.json` or `result.json`, or of the folder of a run
 )->dict: # what `Run` wrote
@@ -254,7 +255,7 @@ def read_run(
         raise ValueError(f'{file} is no record of a run of fcam_train')
     return known
 
-# %% ../nbs/20b_run.ipynb #e6c4171e
+# %% ../nbs/20b_run.ipynb #94a32286
 def is_finished(
     folder, # of a run
 )->bool:
@@ -264,7 +265,7 @@ def is_finished(
         return result.get('interrupted') is False
     return False
 
-# %% ../nbs/20b_run.ipynb #40c8cce3
+# %% ../nbs/20b_run.ipynb #8b090326
 def save_decision(
     model:FCAM, # trained
     data:FewShotData, # of which the test classes
@@ -275,7 +276,7 @@ def save_decision(
     support, query = data.test.sample(n_way=n_way, n_shot=1, n_query=1, seed=0)
     model.classifier(support).explain(next(iter(query.values()))[0]).savefig(path, dpi=110)
 
-# %% ../nbs/20b_run.ipynb #f3e716d7
+# %% ../nbs/20b_run.ipynb #f5c6c617
 class Run(Record):
     "A training that leaves everything in the folder of its learner"
     def __init__(self,
@@ -296,7 +297,7 @@ class Run(Record):
         super().result(hours=round(spent/3600, 4), interrupted=table is None,
             epochs=len(self.learn.history), task={} if table is None else table.attrs, results=kept)
 
-# %% ../nbs/20b_run.ipynb #462e7f2f
+# %% ../nbs/20b_run.ipynb #45c5ec4f
 @patch
 def save(self:Run):
     "The model as it stands, the history, and the curve"
@@ -311,7 +312,7 @@ def _info(self:Run):
     "What the model remembers of its data"
     return dict(source=self.facts['source'], fingerprint=self.facts['data']['fingerprint'])
 
-# %% ../nbs/20b_run.ipynb #eba27bfd
+# %% ../nbs/20b_run.ipynb #524be602
 @patch
 def train(self:Run)->FCAMLearner:
     "Both stages, then the evaluation; `KeyboardInterrupt` where a signal ended it"
@@ -337,7 +338,7 @@ def _say_what_is_kept(self:Run, error, kept):
     if not isinstance(error, (ValueError, FloatingPointError)):
         self.log.line(f'to go on: {resume_command(self.folder)}', always=True)
 
-# %% ../nbs/20b_run.ipynb #55a6ef30
+# %% ../nbs/20b_run.ipynb #68a5c39d
 @patch
 def evaluate(self:Run):
     "The table of all stages, printed and kept, and a figure of one decision"
