@@ -16,16 +16,17 @@ from .commands import end_with
 from .options import (check_options, check_place, command_line, data_and_presets, data_words,
                           given_words, load_data, single_settings, words_as_before)
 
-# %% ../nbs/21_cli.ipynb #a6f4a1fc
+# %% ../nbs/21_cli.ipynb #8f6758ef
 def _load(words, folder, quiet):
     "The log of a folder, and the data of the words; what loading prints goes into the log"
     from fcam.progress import RunLog
     log = RunLog(folder and folder/'log.txt', quiet=quiet)
+    log.status(f'loading {words["data"]}')
     with redirect_stdout(log): data = load_data(**data_words(words))
     log.line(str(data))
     return log, data
 
-# %% ../nbs/21_cli.ipynb #c1a7ffb3
+# %% ../nbs/21_cli.ipynb #47fffa68
 def _train(words, line, preset=None, seed=0):
     "A new run: `words` as they are with all that is repeated, `preset` where they name none"
     words.setdefault('data', 'glyphs')
@@ -59,7 +60,7 @@ def _of_run(words, known, place):
     classes = known['data']['classes']
     return words_as_before(words, known['source'], classes, owner=f'the run in {place}')
 
-# %% ../nbs/21_cli.ipynb #c653ff22
+# %% ../nbs/21_cli.ipynb #c98871a3
 def _resume(folder, words):
     "Goes on with a run; `ValueError` for options beside it, or where it is finished"
     other = [name for name in words if name not in ('resume', 'device', 'quiet', 'data', 'path')]
@@ -127,9 +128,9 @@ def fcam_train(
 # %% ../nbs/21_cli.ipynb #d47fe859
 def _eval_words(model, words):
     "The words with the data that the model came from; `ValueError` where it does not say"
-    info = model.info
-    known = info.get('source') or dict(data=info.get('benchmark'))
-    if 'data' not in words and known.get('data') is None: raise ValueError(
+    known = model.info.get('source')
+    if not isinstance(known, dict): known = dict(data=model.info.get('benchmark'))
+    if 'data' not in words and not isinstance(known.get('data'), str): raise ValueError(
         f'{words["model"]} does not say on which data it was trained: name them with --data')
     return words_as_before(words, known, model.classes, f'the model in {words["model"]}')
 
@@ -199,7 +200,7 @@ def fcam_eval(
         log, data = _load(words, None, quiet)
         return _evaluate(fcam, data, words, folder, log, line)
 
-# %% ../nbs/21_cli.ipynb #d5a4b047
+# %% ../nbs/21_cli.ipynb #c1732afc
 def _evaluate(fcam, data, words, folder, log, line):
     "Measures, prints, and keeps the numbers, then a figure"
     from pandas import DataFrame
@@ -248,7 +249,7 @@ def _readable(images):
         load_image(path)
     return paths
 
-# %% ../nbs/21_cli.ipynb #9226ebbf
+# %% ../nbs/21_cli.ipynb #05b603c6
 def _classified(clf, path):
     "One row of the predictions"
     label, probs = clf.predict(path)
@@ -290,7 +291,7 @@ def fcam_predict(
     with results_folder(out, 'runs/predict') as folder:
         return _predict(clf, paths, folder, words)
 
-# %% ../nbs/21_cli.ipynb #23ceaf52
+# %% ../nbs/21_cli.ipynb #8006e4f7
 def _predict(clf, paths, folder, words):
     "Classifies, prints, and keeps the predictions, then figures"
     from pandas import DataFrame
@@ -299,7 +300,8 @@ def _predict(clf, paths, folder, words):
     from fcam.run import Record, machine, model_facts
     log, rows = RunLog(quiet='quiet' in words), []
     record = Record(folder, log, command='fcam_predict', machine=machine(clf.model.device),
-        command_line=command_line('fcam_predict', words), support=words['support'],
+        command_line=command_line('fcam_predict', words),
+        support=str(Path(words['support']).expanduser().resolve()),
         model=model_facts(words['model'], clf.model), classes=clf.classes)
     for i, path in enumerate(paths):
         log.status(f'image {i + 1} of {len(paths)}')

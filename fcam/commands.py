@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['command_parser', 'run_command', 'end_with']
 
-# %% ../nbs/20c_commands.ipynb #0ae8d815
+# %% ../nbs/20c_commands.ipynb #a5732265
 import io
 import logging
 import os
@@ -22,7 +22,7 @@ from fastcore.docments import docments
 
 from . import __version__
 
-# %% ../nbs/20c_commands.ipynb #c0357a9b
+# %% ../nbs/20c_commands.ipynb #f7cb623b
 class _Parser(ArgumentParser):
     "Takes dashes in options for underscores; tells what is wrong in one line, and what was meant"
     def parse_args(self, args=None, namespace=None):
@@ -62,12 +62,12 @@ def command_parser(
         parser.add_argument(name if required else f'--{name}', help=help, **option)
     return parser
 
-# %% ../nbs/20c_commands.ipynb #9fc45bd4
+# %% ../nbs/20c_commands.ipynb #f407ebea
 @contextmanager
 def _heeding():
     "Within the `with` block SIGTERM and SIGHUP raise `KeyboardInterrupt`, with their number"
     def stop(number, _):
-        error = KeyboardInterrupt(signal.Signals(number).name)
+        error = KeyboardInterrupt(f'ended by {signal.Signals(number).name}')
         error.signal = number
         raise error
     numbers = [getattr(signal, name, None) for name in ('SIGTERM', 'SIGHUP')]
@@ -79,7 +79,7 @@ def _heeding():
     finally:
         for number, handler in former.items(): signal.signal(number, handler)
 
-# %% ../nbs/20c_commands.ipynb #d454f6f5
+# %% ../nbs/20c_commands.ipynb #a2f82bbd
 _no_memory = ('the memory does not suffice: take smaller images by --size, or fewer patches or '
               'images at once by --set n_patches=..., --set bs=...')
 
@@ -108,14 +108,14 @@ def run_command(
         with _heeding(), _useful_warnings(say): func(**words)
         return 0
     except KeyboardInterrupt as error:
-        say('interrupted')
+        say(str(error) or 'interrupted')
         return 128 + getattr(error, 'signal', signal.SIGINT)
     except Exception as error:
         if _sentence(error) is None: raise
         say(_sentence(error))
         return 2
 
-# %% ../nbs/20c_commands.ipynb #7cb84e51
+# %% ../nbs/20c_commands.ipynb #931bb357
 _useless_warnings = (
     '`torch.jit.script` is deprecated', # by fastai, at import
     'The given NumPy array is not writable', # of images, which are only read
@@ -133,7 +133,7 @@ def _useful_warnings(say):
         warnings.showwarning = lambda message, *_: say(f'warning: {message}')
         yield
 
-# %% ../nbs/20c_commands.ipynb #61c55c7c
+# %% ../nbs/20c_commands.ipynb #b4367581
 class _Dropping(io.RawIOBase):
     "A stream beneath which everything may break"
     def __init__(self, text):
@@ -154,7 +154,7 @@ def _steady_streams():
         setattr(sys, name, io.TextIOWrapper(buffer, encoding=stream.encoding,
                                             errors='backslashreplace', line_buffering=True))
 
-# %% ../nbs/20c_commands.ipynb #7a6f20d0
+# %% ../nbs/20c_commands.ipynb #791d52f7
 def end_with(
     func:callable, # a command
     epilog:str=None, # said below the options in `--help`

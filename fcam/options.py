@@ -6,14 +6,14 @@
 __all__ = ['benchmarks', 'check_options', 'check_place', 'load_data', 'given_words', 'data_words', 'command_line',
            'words_as_before', 'single_settings', 'data_and_presets']
 
-# %% ../nbs/20d_options.ipynb #01b86607
+# %% ../nbs/20d_options.ipynb #e3a0b9bf
 import shlex
 from pathlib import Path
 
 from .checks import check_count, check_seed
 from .presets import parse_setting, presets
 
-# %% ../nbs/20d_options.ipynb #f200b352
+# %% ../nbs/20d_options.ipynb #6f6117f7
 benchmarks = dict( # name to the kind of its files and what it is
     glyphs=('glyphs', 'letters of ten scripts: needs no download'),
     cifar_fs=('cifar', 'CIFAR-FS, 64 + 16 + 20 classes of CIFAR-100'),
@@ -23,7 +23,7 @@ benchmarks = dict( # name to the kind of its files and what it is
     cub=('files', 'CUB-200-2011, 100 + 50 + 50 classes, with --path'),
 )
 
-# %% ../nbs/20d_options.ipynb #3efd52a6
+# %% ../nbs/20d_options.ipynb #8e5ca4fa
 _of_data = dict( # option to the kinds of data for which it does something, and why not for others
     path=('cifar files', 'only the files of a benchmark have a place of their own'),
     splits=('folder', 'its classes are divided already'),
@@ -78,7 +78,7 @@ def check_place(
         raise FileNotFoundError(
             f'{data!r} is neither one of {", ".join(benchmarks)}, nor a folder that is there')
 
-# %% ../nbs/20d_options.ipynb #9dd55130
+# %% ../nbs/20d_options.ipynb #97c8d9c6
 def load_data(
     data:str='glyphs', # `glyphs`, a benchmark's name, or a folder of class folders
     path:str=None, # where a benchmark's files are
@@ -97,7 +97,7 @@ def load_data(
     if kind == 'files': return getattr(FewShotData, data)(path, **files)
     return FewShotData.from_folder(data, splits=splits, seed=split_seed or 0, **files)
 
-# %% ../nbs/20d_options.ipynb #c306786b
+# %% ../nbs/20d_options.ipynb #51ccdb9e
 _source = 'data', 'path', 'splits', 'split_seed', 'download', 'size', 'skip_broken'
 
 def given_words(
@@ -128,7 +128,7 @@ def command_line(
         for one in values: parts += flag if one is True else [*flag, str(one)]
     return shlex.join(parts)
 
-# %% ../nbs/20d_options.ipynb #c3015406
+# %% ../nbs/20d_options.ipynb #fbe14c03
 def words_as_before(
     words:dict, # that were given
     source:dict, # those that named the data before
@@ -148,7 +148,7 @@ def words_as_before(
     there = {path.name for pattern in ('*/', '*/*/') for path in folder.glob(pattern)}
     return words | dict(splits=classes) if names and names <= there else words
 
-# %% ../nbs/20d_options.ipynb #38ae55b5
+# %% ../nbs/20d_options.ipynb #dbb1e96a
 _shortcuts = ('width', 'n_query', 'warmup_epochs', 'calibration_epochs', 'module_epochs',
               'joint_epochs')
 
@@ -165,7 +165,7 @@ def single_settings(
         found[name] = parse_setting(name, value)
     return found
 
-# %% ../nbs/20d_options.ipynb #4daa3dde
+# %% ../nbs/20d_options.ipynb #93ab2db3
 def data_and_presets()->str:
     "A line for each benchmark and each preset"
     lines = ['data:', *(f'  {name:16} {what}' for name, (_, what) in benchmarks.items()),

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RunLog', 'StageCost', 'stage_costs', 'evaluation_cost', 'TimeLeft', 'StageProgress']
 
-# %% ../nbs/20a_progress.ipynb #35ab6946
+# %% ../nbs/20a_progress.ipynb #f628e01d
 import os
 import sys
 import time
@@ -22,15 +22,16 @@ from fastcore.imports import noop
 from .data import FewShotData
 from .presets import Preset
 
-# %% ../nbs/20a_progress.ipynb #b18b0cac
+# %% ../nbs/20a_progress.ipynb #121efa28
 class RunLog:
     "Where a command says what it does: the terminal, and a file that is appended to"
     def __init__(self,
         path=None, # of the file; without one nothing is kept
         quiet:bool=False, # print only what is said with `always`
-        silent:bool=False, # print and keep nothing, as all processes of a run but the first do
+        silent:bool=None, # say nothing at all; default: in all processes of a run but the first
     ):
         self.path, self.quiet, self.silent = path and Path(path), quiet, silent
+        if silent is None: self.silent = os.environ.get('RANK', '0') != '0'
         self.stream, self.width, self.rest = sys.stdout, 0, ''
     @property
     def in_terminal(self):
@@ -38,7 +39,7 @@ class RunLog:
         if self.quiet or self.silent or os.environ.get('TERM') == 'dumb': return False
         return getattr(self.stream, 'isatty', bool)()
 
-# %% ../nbs/20a_progress.ipynb #4f8345e5
+# %% ../nbs/20a_progress.ipynb #83d425ee
 @patch
 def status(self:RunLog,
     text:str, # short; what does not fit is cut off
@@ -49,7 +50,7 @@ def status(self:RunLog,
     print('\r' + text.ljust(self.width), end='', file=self.stream, flush=True)
     self.width = len(text)
 
-# %% ../nbs/20a_progress.ipynb #8c6e9de3
+# %% ../nbs/20a_progress.ipynb #a725b1a2
 @patch
 def line(self:RunLog,
     text:str='', # one or more lines
@@ -67,7 +68,7 @@ def line(self:RunLog,
     self.width = 0
     print(text, file=self.stream, flush=True)
 
-# %% ../nbs/20a_progress.ipynb #27994b58
+# %% ../nbs/20a_progress.ipynb #87806303
 @patch
 def write(self:RunLog,
     text:str, # a part of a line, or several
@@ -81,7 +82,7 @@ def write(self:RunLog,
 def flush(self:RunLog):
     "Nothing waits: for `print`"
 
-# %% ../nbs/20a_progress.ipynb #1f6426d0
+# %% ../nbs/20a_progress.ipynb #4aa08e85
 class StageCost(NamedTuple):
     "What a stage costs, in passes of one patch through the encoder"
     n_epochs:int # how many are planned
@@ -97,7 +98,7 @@ def _validation_costs(preset, store):
     pairs = preset.n_valid*n_way**2*n_query*_pair_cost(preset)
     return n_images*preset.valid_patches, n_images*preset.n_patches + pairs
 
-# %% ../nbs/20a_progress.ipynb #78871b05
+# %% ../nbs/20a_progress.ipynb #ff86101f
 def stage_costs(
     preset:Preset, # settings of the run
     data:FewShotData, # whose sizes decide
@@ -117,7 +118,7 @@ def stage_costs(
              'joint': StageCost(p.joint_epochs, joint, within)}
     return {stage: cost for stage, cost in costs.items() if cost.n_epochs}
 
-# %% ../nbs/20a_progress.ipynb #82dd40d2
+# %% ../nbs/20a_progress.ipynb #1ea4059b
 def evaluation_cost(
     preset:Preset, # settings of the run
     data:FewShotData, # whose test images are embedded
@@ -128,7 +129,7 @@ def evaluation_cost(
     passes = 4*len(data.test)*p.n_patches*p.n_views + 2*n_pairs*_pair_cost(p)
     return passes, 4*n_pairs*1e-4 + p.n_test[1]*p.n_patches*0.05
 
-# %% ../nbs/20a_progress.ipynb #56c82dc6
+# %% ../nbs/20a_progress.ipynb #0f8222fa
 class TimeLeft:
     "Seconds that a stage and the run still take, by what has been measured"
     def __init__(self,
@@ -151,7 +152,7 @@ class TimeLeft:
         passes, seconds = map(sum, zip(*known, (0., 0.)))
         return seconds/passes if passes else 0.
 
-# %% ../nbs/20a_progress.ipynb #68dd1516
+# %% ../nbs/20a_progress.ipynb #95374d34
 @patch
 def __call__(self:TimeLeft,
     stage:str, # that is under way
@@ -166,7 +167,7 @@ def __call__(self:TimeLeft,
         run += (cost.n_epochs*(cost.train + cost.valid) + cost.valid)*self.rate(name)
     return of_stage, of_stage + run + self.evaluation[0]*self.rate() + self.evaluation[1]
 
-# %% ../nbs/20a_progress.ipynb #b50de253
+# %% ../nbs/20a_progress.ipynb #53fcf98d
 class StageProgress(Callback):
     "A line a stage in a terminal, else a line an epoch, with the time left of stage and run"
     order = 75
@@ -184,7 +185,7 @@ class StageProgress(Callback):
     def before_epoch(self): self.epoch_began, self.n_batches = time.time(), 0
     def before_train(self): self.noted = 0., self.epoch_began
 
-# %% ../nbs/20a_progress.ipynb #846218a4
+# %% ../nbs/20a_progress.ipynb #2d6ae8bc
 @patch
 def after_batch(self:StageProgress):
     "A measurement and the status, at most five times a second"
@@ -216,7 +217,7 @@ def _left(self:StageProgress, share):
     stage, run = (timedelta(seconds=round(s)) for s in self.time_left(self.stage, passes))
     return f', left: stage {stage}, run {run}'
 
-# %% ../nbs/20a_progress.ipynb #00500f04
+# %% ../nbs/20a_progress.ipynb #208b2f7c
 @patch
 def after_epoch(self:StageProgress):
     "A plain line, and a measurement more"

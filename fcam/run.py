@@ -6,7 +6,7 @@
 __all__ = ['machine', 'named_device', 'data_facts', 'model_facts', 'new_folder', 'results_folder', 'shown_path', 'resume_command',
            'table_records', 'table_text', 'Record', 'read_run', 'is_finished', 'save_decision', 'Run']
 
-# %% ../nbs/20b_run.ipynb #34bcebf9
+# %% ../nbs/20b_run.ipynb #8cd45e2a
 import json
 import os
 import platform
@@ -31,9 +31,10 @@ from .files import Claim, claim_folder, write_file, write_json
 from .learner import FCAMLearner
 from .model import FCAM, choose_device
 from .plots import plot_history
+from .presets import Preset
 from .progress import RunLog
 
-# %% ../nbs/20b_run.ipynb #59f907b7
+# %% ../nbs/20b_run.ipynb #35937ac6
 _libraries = ('torch', 'torchvision', 'triton', 'numpy', 'pillow', 'fastai', 'fastcore', 'POT',
               'safetensors')
 
@@ -60,7 +61,7 @@ def _commit(folder):
     changed = commit and _output(*git, 'status', '--porcelain', '--untracked-files=no')
     return f'{commit} and changes' if changed else commit
 
-# %% ../nbs/20b_run.ipynb #1401385b
+# %% ../nbs/20b_run.ipynb #c1a85e3f
 def machine(
     device='cpu', # that computed
 )->dict: # names and versions, as JSON takes them
@@ -77,22 +78,22 @@ def machine(
                       driver=driver.split('\n')[0])
     return facts | dict(versions=found, commit=_commit(Path(fcam.__file__).parent.parent))
 
-# %% ../nbs/20b_run.ipynb #2ddac78f
+# %% ../nbs/20b_run.ipynb #57220421
 def named_device(
     name:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
 )->torch.device:
     "The device of that name; `ValueError` where it is not there"
-    try: device = choose_device(name)
-    except RuntimeError: device = None
-    if device is None or device.type not in ('cpu', 'cuda', 'mps'):
-        raise ValueError(f'--device {name} is not known: give cpu, cuda, cuda:1 or mps')
-    n_gpus = torch.cuda.device_count()
-    there = dict(cpu=1, cuda=n_gpus, mps=int(torch.backends.mps.is_available()))[device.type]
-    if (device.index or 0) >= there: raise ValueError(f'--device {name} is not there: '
+    if name is None: return choose_device()
+    kind, _, number = name.partition(':')
+    n_gpus, n_mps = torch.cuda.device_count(), int(torch.backends.mps.is_available())
+    there, number = dict(cpu=1, cuda=n_gpus, mps=n_mps), number or '0'
+    if kind not in there or not number.isdecimal():
+        raise ValueError(f'--device {name!r} is not known: give cpu, cuda, cuda:1 or mps')
+    if int(number) >= there[kind]: raise ValueError(f'--device {name} is not there: '
         f'PyTorch finds {n_gpus} CUDA devices on this machine; leave it out for the best there is')
-    return device
+    return choose_device(name)
 
-# %% ../nbs/20b_run.ipynb #631a7997
+# %% ../nbs/20b_run.ipynb #4afbe2d4
 def data_facts(
     data:FewShotData, # all three sets
 )->dict: # as JSON takes it
@@ -111,7 +112,7 @@ def model_facts(
     digest = sha256((Path(path).expanduser()/'model.safetensors').read_bytes()).hexdigest()
     return dict(folder=str(Path(path).expanduser().resolve()), sha256=digest, info=model.info)
 
-# %% ../nbs/20b_run.ipynb #ba8df9e8
+# %% ../nbs/20b_run.ipynb #47ed3042
 def new_folder(
     out:str, # asked for; must not hold a run
     default:str, # where nothing was asked for: this, or the first of `-2`, `-3`, ... that is free
@@ -135,7 +136,7 @@ def _free(name):
         except OSError: pass  # `claim_folder` says it better
         return path
 
-# %% ../nbs/20b_run.ipynb #a3799bac
+# %% ../nbs/20b_run.ipynb #c75eb159
 @contextmanager
 def results_folder(
     out:str, # as for `new_folder`
@@ -153,7 +154,7 @@ def results_folder(
                 with suppress(OSError): (claim.path/name).unlink()
             with suppress(OSError): claim.path.rmdir()
 
-# %% ../nbs/20b_run.ipynb #68ae4b6c
+# %% ../nbs/20b_run.ipynb #eb81b1ad
 def shown_path(
     path, # of a file or folder
 )->str:
@@ -168,7 +169,7 @@ def resume_command(
     "The words that go on with a run"
     return f'fcam_train --resume {shlex.quote(shown_path(folder))}'
 
-# %% ../nbs/20b_run.ipynb #c44356f2
+# %% ../nbs/20b_run.ipynb #d976b03f
 def table_records(
     table:DataFrame, # of `Accuracy` and names
 )->list: # of dicts that JSON can hold
@@ -188,10 +189,11 @@ def table_text(
     columns = [column for column in table.columns if 'shot' in column]
     counts = ', '.join(f'{len(table[c][0].per_episode)} episodes {c}' for c in columns)
     n_way, n_query = table.attrs['n_way'], table.attrs['n_query']
-    return (f'\n{table.to_string(index=False)}\n\n{n_way}-way accuracy on {n_classes} new classes, '
-            f'{counts}, {n_query} queries a class, 95 % intervals over the episodes')
+    return (f'\n{table.to_string(index=False)}\n\n'
+            f'{n_way}-way accuracy on {n_classes} test classes, {counts}, '
+            f'{n_query} queries a class, 95 % intervals over the episodes')
 
-# %% ../nbs/20b_run.ipynb #e328f846
+# %% ../nbs/20b_run.ipynb #0be270f7
 class Record:
     "What a command leaves in its folder: each file for itself, what fails is said"
     def __init__(self,
@@ -206,7 +208,8 @@ class Record:
         name:str, # of the file
         write:callable, # called with its path
     ):
-        "Writes a file, or says why that failed"
+        "Writes a file, or says why that failed; of several processes only the first writes"
+        if self.log.silent: return
         try: write(self.folder/name)
         except Exception as error:
             self.failed.append(name)
@@ -219,7 +222,7 @@ class Record:
         content = self.facts | dict(hours=hours) | content
         self.keep('result.json', lambda path: write_json(path, **content))
 
-# %% ../nbs/20b_run.ipynb #f882853c
+# %% ../nbs/20b_run.ipynb #4f6c2329
 @patch
 def keep_table(self:Record,
     name:str, # of the file
@@ -238,7 +241,7 @@ def end(self:Record):
     if missing: raise OSError(f'{", ".join(missing)} could not be written in {self.folder}')
     self.log.line(f'everything is in {shown_path(self.folder)}')
 
-# %% ../nbs/20b_run.ipynb #02d8f860
+# %% ../nbs/20b_run.ipynb #0f4d6e74
 def read_run(
     path, # of `run.json` or `result.json`, or of the folder of a run
 )->dict: # what `Run` wrote
@@ -249,13 +252,16 @@ def read_run(
     except ValueError as e: raise ValueError(f'{file} is no record of a run: {e}') from None
     except OSError: raise FileNotFoundError(f'there is no {str(file)!r}: give the folder of a run '
                                             'that fcam_train began, or its result.json') from None
-    kinds = dict(source=dict, settings=dict, data=dict, seed=int)
-    whole = isinstance(known, dict) and known.get('command') == 'fcam_train'
-    if not whole or any(not isinstance(known.get(k), kind) for k, kind in kinds.items()):
-        raise ValueError(f'{file} is no record of a run of fcam_train')
+    try:
+        Preset(**known['settings'])
+        whole = isinstance(known['source']['data'], str) and isinstance(known['seed'], int)
+        whole = whole and set(known['data']['classes']) == {'train', 'valid', 'test'}
+    except (KeyError, TypeError): whole = False
+    if not whole or known.get('command') != 'fcam_train': raise ValueError(
+        f'{file} is no record of a run of fcam_train, or one of another version')
     return known
 
-# %% ../nbs/20b_run.ipynb #94a32286
+# %% ../nbs/20b_run.ipynb #f58cd51f
 def is_finished(
     folder, # of a run
 )->bool:
@@ -265,7 +271,7 @@ def is_finished(
         return result.get('interrupted') is False
     return False
 
-# %% ../nbs/20b_run.ipynb #8b090326
+# %% ../nbs/20b_run.ipynb #124109b2
 def save_decision(
     model:FCAM, # trained
     data:FewShotData, # of which the test classes
@@ -276,7 +282,7 @@ def save_decision(
     support, query = data.test.sample(n_way=n_way, n_shot=1, n_query=1, seed=0)
     model.classifier(support).explain(next(iter(query.values()))[0]).savefig(path, dpi=110)
 
-# %% ../nbs/20b_run.ipynb #f5c6c617
+# %% ../nbs/20b_run.ipynb #1089705c
 class Run(Record):
     "A training that leaves everything in the folder of its learner"
     def __init__(self,
@@ -297,7 +303,7 @@ class Run(Record):
         super().result(hours=round(spent/3600, 4), interrupted=table is None,
             epochs=len(self.learn.history), task={} if table is None else table.attrs, results=kept)
 
-# %% ../nbs/20b_run.ipynb #45c5ec4f
+# %% ../nbs/20b_run.ipynb #e2032e04
 @patch
 def save(self:Run):
     "The model as it stands, the history, and the curve"
@@ -312,7 +318,7 @@ def _info(self:Run):
     "What the model remembers of its data"
     return dict(source=self.facts['source'], fingerprint=self.facts['data']['fingerprint'])
 
-# %% ../nbs/20b_run.ipynb #524be602
+# %% ../nbs/20b_run.ipynb #72d28a17
 @patch
 def train(self:Run)->FCAMLearner:
     "Both stages, then the evaluation; `KeyboardInterrupt` where a signal ended it"
@@ -338,7 +344,7 @@ def _say_what_is_kept(self:Run, error, kept):
     if not isinstance(error, (ValueError, FloatingPointError)):
         self.log.line(f'to go on: {resume_command(self.folder)}', always=True)
 
-# %% ../nbs/20b_run.ipynb #68a5c39d
+# %% ../nbs/20b_run.ipynb #1364b895
 @patch
 def evaluate(self:Run):
     "The table of all stages, printed and kept, and a figure of one decision"
