@@ -1,5 +1,5 @@
-"The commands as a user meets them: their help, a run of seconds from training to a prediction, and bad input"
-import csv, json, os, shutil, signal, subprocess, sys, threading
+"The commands as a user meets them: their help, a run of seconds from training to a prediction, signals, pipes, odd names, and bad input"
+import csv, json, os, shlex, shutil, signal, subprocess, sys, threading, time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,21 +9,29 @@ from PIL import Image, ImageDraw
 # Everything that these tests assume about the commands; `{...}` is filled in by the test
 commands = SimpleNamespace(
     train='fcam_train --data glyphs --preset tiny --out {out}',
-    train_folder='fcam_train --data {folder} --preset tiny --out {out}',
-    train_long='fcam_train --data glyphs --out {out}',
-    evaluate='fcam_eval {model} --data glyphs --n_episodes 20',
+    train_folder='fcam_train --data {folder} --preset tiny --n_query 3 --out {out}',
+    train_long='fcam_train --data {folder} --preset tiny --n-query=3 --warmup_epochs 100000 --out {out}',
+    resume='fcam_train --resume {out}',
+    repeat='fcam_train --config {model}/result.json --module_epochs 0 --joint_epochs 0 --out {out}',
+    evaluate='fcam_eval {model} --n_query 5 --n_episodes 20',
+    table='fcam_eval {model} --table --quiet',
     predict='fcam_predict {model} {support} {image}',
     options=dict(
-        fcam_train=['--data', '--path', '--splits', '--download', '--preset', '--width', '--seed', '--out'],
-        fcam_eval=['model', '--data', '--n_way', '--n_shot', '--n_query', '--n_episodes', '--seed', '--out'],
-        fcam_predict=['model', 'support', 'images', '--out'],
+        fcam_train=['--data', '--path', '--splits', '--download', '--preset', '--width', '--seed', '--out', '--resume', '--config', '--set', '--device', '--quiet', '--version', 'mini_imagenet', 'tiny'],
+        fcam_eval=['model', '--data', '--n_way', '--n_shot', '--n_query', '--n_episodes', '--seed', '--out', '--table', '--device'],
+        fcam_predict=['model', 'support', 'images', '--out', '--figures', '--device'],
     ),
-    kept=['model.safetensors', 'config.json', 'history.csv', 'result.json', 'curve.png', 'decision.png'],
+    kept=['model.safetensors', 'config.json', 'run.json', 'history.csv', 'result.json', 'log.txt', 'curve.png', 'decision.png'],
+    says=['command_line', 'settings', 'seed', 'source', 'data', 'machine', 'date', 'hours', 'results'],  # result.json
     bad_input=2,                           # exit code
-    interrupted=130,                       # exit code
-    second_epoch='Epoch 2/',               # begins the printed line once the first epoch is over and kept
+    signals=dict(SIGINT=130, SIGTERM=143), # exit codes
+    second_epoch='warm-up: epoch 1 of',    # begins the printed line once the first epoch is over and kept
     says_what_it_kept='kept',
+    goes_on='to go on: ',                  # begins the line that ends with the command which goes on
 )
+no_effect = {'--size 84': 'glyphs', '--path x': 'glyphs', '--splits cub': 'glyphs', '--split_seed 1': 'cifar_fs', '--download': 'cub --path x', '--skip_broken': 'cifar_fs'}
+odd_names = ['US$_0', '山', "it's", '$x^2$', 'new\nline', '-dash', '\\frac{', '%s', '{b}', 'image', 'label', b'\xff\xfe']
+quick_help = 1.                            # seconds; only the fastest of three counts
 
 def program(name):
     "The installed command, beside the running interpreter or on the path"
@@ -35,10 +43,16 @@ def arguments(line, **places):
     first, *rest = [word.format(**places) for word in line.split(' ')]
     return [program(first), *rest]
 
-def call(line, cwd, **places):
+def environment(**changes): return {**os.environ, 'COLUMNS': '120', 'PYTHONUNBUFFERED': '1', **changes}
+
+def call(line, cwd, changes={}, **places):
     "Run one command line in the folder `cwd`"
-    return subprocess.run(arguments(line, **places), cwd=cwd, capture_output=True, text=True, timeout=600,
-        env={**os.environ, 'MPLBACKEND': 'Agg', 'COLUMNS': '120'})
+    return subprocess.run(arguments(line, **places), cwd=cwd, capture_output=True, text=True, timeout=600, env=environment(**changes))
+
+def shell(line, cwd, **changes):
+    "Run a line of a shell that finds the commands"
+    path = os.pathsep.join([str(Path(program('fcam_train')).parent), os.environ.get('PATH', '')])
+    return subprocess.run(line, shell=True, cwd=cwd, capture_output=True, text=True, timeout=600, env=environment(PATH=path, **changes))
 
 def refused(done, *words):
     "A command ended as it does for bad input, with a message that holds the words and no traceback"
@@ -47,23 +61,35 @@ def refused(done, *words):
     missing = [word for word in words if str(word) not in done.stderr]
     assert not missing, f'{missing} not in: {done.stderr}'
 
+def table(printed): return [line.split() for line in printed.splitlines() if '±' in line]
+
 @pytest.fixture(scope='module')
 def run(tmp_path_factory):
     "One small training: its folder and what it printed"
     folder = tmp_path_factory.mktemp('train')
     done = call(commands.train, folder, out='run')
     assert done.returncode == 0, done.stdout + done.stderr
-    return SimpleNamespace(folder=folder/'run', printed=done.stdout)
+    return SimpleNamespace(folder=folder/'run', printed=done.stdout, said=done.stderr)
 
 @pytest.fixture(scope='module')
 def shapes(tmp_path_factory):
     "Three classes of two images each, and one more image"
     folder = tmp_path_factory.mktemp('shapes')
-    for name in 'cross', 'disc', 'square':
-        (folder/'support'/name).mkdir(parents=True)
-        for i in range(2): draw(name, 10 + 6*i).save(folder/'support'/name/f'{i}.png')
+    for name in 'cross', 'disc', 'square': draw_class(folder/'support'/name, name, 2)
     draw('disc', 13).save(folder/'disc.png')
     return folder
+
+@pytest.fixture(scope='module')
+def photos(tmp_path_factory):
+    "Twelve classes of nine images each"
+    folder = tmp_path_factory.mktemp('photos')
+    for i in range(12): draw_class(folder/f'class_{i:02d}', 'disc', 9)
+    return folder
+
+def draw_class(folder, shape, n):
+    "A folder of images"
+    os.makedirs(folder)
+    for i in range(n): draw(shape, 4 + 3*i).resize((32, 32)).save(os.path.join(os.fsdecode(folder), f'{i}.png'))
 
 def draw(shape, margin):
     "An image of 64 by 64 pixels"
@@ -79,11 +105,16 @@ def draw(shape, margin):
 # ---- help
 
 @pytest.mark.parametrize('name', commands.options)
-def test_help_names_the_options(name, tmp_path):
-    done = call(f'{name} --help', tmp_path)
+def test_help_names_the_options_at_once(name, tmp_path):
+    seconds = []
+    for _ in range(3):
+        start = time.time()
+        done = call(f'{name} --help', tmp_path)
+        seconds.append(time.time() - start)
     assert done.returncode == 0, done.stderr
     assert [option for option in commands.options[name] if option not in done.stdout] == []
     assert list(tmp_path.iterdir()) == []
+    assert min(seconds) < quick_help
 
 # ---- from training to a prediction
 
@@ -92,45 +123,89 @@ def test_train_keeps_its_files(run):
     assert empty == []
     for name in commands.kept:
         if name.endswith('.png'): Image.open(run.folder/name).verify()
-        if name.endswith('.json'): assert json.loads((run.folder/name).read_text(encoding='utf-8'))
+        if name.endswith('.json'): assert json.loads((run.folder/name).read_text(encoding='utf-8'), parse_constant=pytest.fail)
+
+def test_result_repeats_the_run(run):
+    result = json.loads((run.folder/'result.json').read_text(encoding='utf-8'))
+    assert [name for name in commands.says if name not in result] == []
+    assert len(result['data']['classes']['test']) == 20 and result['machine']['versions']['torch']
 
 def test_history_has_every_epoch(run):
     with open(run.folder/'history.csv', newline='', encoding='utf-8') as f: rows = list(csv.DictReader(f))
-    assert len(rows) >= 2 and all(None not in row and None not in row.values() for row in rows)
+    assert [row['total_epoch'] for row in rows] == ['1', '2', '3', '4'] and {row['epoch'] for row in rows} == {'1'}
+    assert all(None not in row and None not in row.values() and row['kept'] in ('True', 'False') for row in rows)
+    assert all(float(row['train_loss']) > 0 for row in rows)
 
-def test_train_prints_its_table(run):
+def test_train_says_how_long_it_takes(run):
+    "A line an epoch where nobody watches, the same in the log; the table; nothing that a user cannot act on"
+    lines = [line for line in run.printed.splitlines() if ' 1 of 1' in line]
+    assert len(lines) == 4 and all('left: stage 0:' in line and 'run 0:' in line for line in lines)
+    assert '\r' not in run.printed and not run.said, run.said
+    log = (run.folder/'log.txt').read_text(encoding='utf-8')
+    assert [line for line in lines if line not in log] == []
     assert '±' in run.printed and '1-shot' in run.printed and '5-shot' in run.printed
 
-def test_eval_prints_an_interval(run, tmp_path):
-    done = call(commands.evaluate, tmp_path, model=run.folder)
+def test_eval_prints_the_table_again(run, tmp_path):
+    done = call(commands.table, tmp_path, model=run.folder)
     assert done.returncode == 0, done.stderr
-    assert '±' in done.stdout
+    assert len(table(done.stdout)) == 16 and table(done.stdout) == table(run.printed)
 
 def test_eval_is_the_same_twice(run, tmp_path):
     first, second = (call(commands.evaluate, tmp_path, model=run.folder) for _ in range(2))
-    lines = [[line for line in done.stdout.splitlines() if '±' in line] for done in (first, second)]
-    assert lines[0] and lines[0] == lines[1]
+    assert first.returncode == 0, first.stderr
+    assert table(first.stdout) and table(first.stdout) == table(second.stdout)
+    found = json.loads((tmp_path/'runs'/'eval-glyphs'/'result.json').read_text(encoding='utf-8'))
+    assert (tmp_path/'runs'/'eval-glyphs-2').is_dir() and len(found['model']['sha256']) == 64
 
 def test_predict_names_a_class(run, shapes, tmp_path):
     done = call(commands.predict, tmp_path, model=run.folder, support=shapes/'support', image=shapes/'disc.png')
     assert done.returncode == 0, done.stderr
     assert 'disc.png' in done.stdout and any(name in done.stdout for name in ('cross', 'square', 'disc '))
 
+def test_run_is_repeated_with_another_option(run, tmp_path):
+    done = call(commands.repeat, tmp_path, model=run.folder, out='again')
+    assert done.returncode == 0, done.stderr
+    with open(tmp_path/'again'/'history.csv', newline='', encoding='utf-8') as f: again = list(csv.DictReader(f))
+    with open(run.folder/'history.csv', newline='', encoding='utf-8') as f: rows = list(csv.DictReader(f))
+    assert [row['train_loss'] for row in again] == [row['train_loss'] for row in rows[:2]]
+
+# ---- names, pipes, terminals
+
+def test_odd_names_survive(shapes, tmp_path):
+    "A terminal that knows ASCII alone, a pipe that closes after a line, classes that break plots and encodings"
+    for name in odd_names: draw_class(os.path.join(os.fsencode(tmp_path/'data'), os.fsencode(name)), 'disc', 9)
+    train = commands.train_folder.format(folder='data', out='run')
+    done = shell(f'{train} | head -1', tmp_path, PYTHONIOENCODING='ascii')
+    assert done.returncode == 0 and not done.stderr and len(done.stdout.splitlines()) == 1, done.stdout + done.stderr
+    assert [name for name in commands.kept if not (tmp_path/'run'/name).is_file()] == []
+    done = shell(f'fcam_predict run data {shapes}/disc.png >&-', tmp_path, PYTHONIOENCODING='ascii')
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    with open(tmp_path/'runs'/'predict'/'predictions.csv', newline='', encoding='utf-8') as f: row, = csv.DictReader(f)
+    assert row['image'].endswith('disc.png') and len(row) == 3 + len(odd_names)
+
 # ---- bad input
+
+@pytest.mark.parametrize('option', no_effect)
+def test_option_without_effect(option, tmp_path):
+    refused(call(f'fcam_train --data {no_effect[option]} {option}', tmp_path), option.split(' ')[0], 'leave it out')
+
+@pytest.mark.parametrize('words, hint', {'--sede 1': '--seed', '--seed -1': '4294967295', '--seed one': '--seed', '--device gpu': 'cuda:1', '--set bs=much': 'bs', '--set width': 'name=value',
+    '--preset enormous': 'enormous', '--data no_such_folder': 'no_such_folder', '--resume nowhere': 'nowhere', '--config nowhere': 'nowhere', '--n_query 0': 'n_query', '--out file/below': 'file'}.items())
+def test_bad_words(words, hint, tmp_path):
+    (tmp_path/'file').touch()
+    refused(call(f'fcam_train {words}', tmp_path), hint)
+    assert not (tmp_path/'runs'/'glyphs').exists()
+
+def test_folder_of_a_run_is_not_overwritten(run):
+    refused(call(commands.train, run.folder.parent, out='run'), '--resume run')
 
 def test_eval_without_model(tmp_path):
     refused(call(commands.evaluate, tmp_path, model='nowhere'), 'nowhere')
 
-def test_train_without_folder(tmp_path):
-    refused(call(commands.train_folder, tmp_path, folder='no_such_folder', out='run'), 'no_such_folder')
-
 def test_train_with_a_class_too_small(tmp_path):
     "Five classes a set, one of the test classes with a single image"
     for part in 'train', 'val', 'test':
-        for label in range(5):
-            (tmp_path/'data'/part/f'{part}_{label}').mkdir(parents=True)
-            few = part == 'test' and label == 3
-            for i in range(1 if few else 21): draw('disc', 4 + i).save(tmp_path/'data'/part/f'{part}_{label}'/f'{i}.png')
+        for label in range(5): draw_class(tmp_path/'data'/part/f'{part}_{label}', 'disc', 1 if part == 'test' and label == 3 else 9)
     refused(call(commands.train_folder, tmp_path, folder='data', out='run'), 'test_3')
 
 def test_predict_without_support(run, shapes, tmp_path):
@@ -145,24 +220,33 @@ def test_predict_with_a_broken_image(run, shapes, tmp_path):
     (tmp_path/'broken.png').write_bytes(b'not an image')
     refused(call(commands.predict, tmp_path, model=run.folder, support=shapes/'support', image='broken.png'), 'broken.png')
 
-def test_unknown_preset(tmp_path):
-    refused(call(commands.train.replace('tiny', 'enormous'), tmp_path, out='run'), 'enormous')
+# ---- signals
 
-# ---- Ctrl-C
-
-def test_interrupt_says_what_it_kept(tmp_path):
-    "Ctrl-C once the first epoch is over"
-    listen = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # a job started in the background of a shell ignores it
-    process = subprocess.Popen(arguments(commands.train_long, out='run'), cwd=tmp_path, text=True, preexec_fn=listen,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, 'MPLBACKEND': 'Agg', 'PYTHONUNBUFFERED': '1'})
+def follow(line, cwd, until, number):
+    "Start a command, send it the signal once a line begins with `until`; what it printed, and its exit code"
+    listen = lambda: signal.signal(number, signal.SIG_DFL)  # a job started in the background of a shell ignores SIGINT
+    process = subprocess.Popen(line, cwd=cwd, text=True, preexec_fn=listen, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment())
     limit, printed, pressed = threading.Timer(300, process.kill), '', False
     limit.start()
-    for line in process.stdout:
-        printed += line
-        if not pressed and line.startswith(commands.second_epoch): pressed = process.send_signal(signal.SIGINT) is None
+    for text in process.stdout:
+        printed += text
+        if not pressed and text.startswith(until): pressed = process.send_signal(number) is None
     code = process.wait()
     limit.cancel()
-    assert pressed, f'exit code {code} before the first epoch was over: {printed}'
-    assert code == commands.interrupted and 'Traceback' not in printed, f'exit code {code}: {printed}'
-    assert commands.says_what_it_kept in printed and 'run' in printed, printed
-    assert (tmp_path/'run'/'model.safetensors').is_file() and (tmp_path/'run'/'history.csv').is_file()
+    assert pressed and 'Traceback' not in printed, f'exit code {code}: {printed}'
+    return printed, code
+
+@pytest.mark.parametrize('name', commands.signals)
+def test_signal_ends_a_run_that_goes_on(name, photos, tmp_path):
+    "The signal comes once the first epoch is over; the words that are printed then go on with the run"
+    number, out = getattr(signal, name), 'my run'
+    printed, code = follow(arguments(commands.train_long, folder=photos, out=out), tmp_path, commands.second_epoch, number)
+    assert code == commands.signals[name], printed
+    assert commands.says_what_it_kept in printed and out in printed, printed
+    assert (tmp_path/out/'model.safetensors').is_file() and json.loads((tmp_path/out/'result.json').read_text())['interrupted']
+    if name != 'SIGTERM': return
+    words, = [line.removeprefix(commands.goes_on) for line in printed.splitlines() if line.startswith(commands.goes_on)]
+    n_epochs = len((tmp_path/out/'history.csv').read_text().splitlines()) - 1
+    first, *rest = shlex.split(words)
+    printed, code = follow([program(first), *rest], tmp_path, f'warm-up: epoch {n_epochs + 1} of', signal.SIGINT)
+    assert code == commands.signals['SIGINT'] and f'going on after epoch {n_epochs} of 100000' in printed, printed
