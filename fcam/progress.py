@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RunLog', 'StageCost', 'stage_costs', 'evaluation_cost', 'TimeLeft', 'StageProgress']
 
-# %% ../nbs/20a_progress.ipynb #f628e01d
+# %% ../nbs/20a_progress.ipynb #004e62c0
 import os
 import sys
 import time
@@ -22,7 +22,7 @@ from fastcore.imports import noop
 from .data import FewShotData
 from .presets import Preset
 
-# %% ../nbs/20a_progress.ipynb #121efa28
+# %% ../nbs/20a_progress.ipynb #0dc5d18e
 class RunLog:
     "Where a command says what it does: the terminal, and a file that is appended to"
     def __init__(self,
@@ -39,7 +39,7 @@ class RunLog:
         if self.quiet or self.silent or os.environ.get('TERM') == 'dumb': return False
         return getattr(self.stream, 'isatty', bool)()
 
-# %% ../nbs/20a_progress.ipynb #83d425ee
+# %% ../nbs/20a_progress.ipynb #a91105f5
 @patch
 def status(self:RunLog,
     text:str, # short; what does not fit is cut off
@@ -50,7 +50,7 @@ def status(self:RunLog,
     print('\r' + text.ljust(self.width), end='', file=self.stream, flush=True)
     self.width = len(text)
 
-# %% ../nbs/20a_progress.ipynb #a725b1a2
+# %% ../nbs/20a_progress.ipynb #3851fb73
 @patch
 def line(self:RunLog,
     text:str='', # one or more lines
@@ -68,7 +68,7 @@ def line(self:RunLog,
     self.width = 0
     print(text, file=self.stream, flush=True)
 
-# %% ../nbs/20a_progress.ipynb #87806303
+# %% ../nbs/20a_progress.ipynb #988a7562
 @patch
 def write(self:RunLog,
     text:str, # a part of a line, or several
@@ -82,7 +82,7 @@ def write(self:RunLog,
 def flush(self:RunLog):
     "Nothing waits: for `print`"
 
-# %% ../nbs/20a_progress.ipynb #4aa08e85
+# %% ../nbs/20a_progress.ipynb #6043d108
 class StageCost(NamedTuple):
     "What a stage costs, in passes of one patch through the encoder"
     n_epochs:int # how many are planned
@@ -98,7 +98,7 @@ def _validation_costs(preset, store):
     pairs = preset.n_valid*n_way**2*n_query*_pair_cost(preset)
     return n_images*preset.valid_patches, n_images*preset.n_patches + pairs
 
-# %% ../nbs/20a_progress.ipynb #ff86101f
+# %% ../nbs/20a_progress.ipynb #7c456f56
 def stage_costs(
     preset:Preset, # settings of the run
     data:FewShotData, # whose sizes decide
@@ -118,7 +118,7 @@ def stage_costs(
              'joint': StageCost(p.joint_epochs, joint, within)}
     return {stage: cost for stage, cost in costs.items() if cost.n_epochs}
 
-# %% ../nbs/20a_progress.ipynb #1ea4059b
+# %% ../nbs/20a_progress.ipynb #d629249e
 def evaluation_cost(
     preset:Preset, # settings of the run
     data:FewShotData, # whose test images are embedded
@@ -129,7 +129,7 @@ def evaluation_cost(
     passes = 4*len(data.test)*p.n_patches*p.n_views + 2*n_pairs*_pair_cost(p)
     return passes, 4*n_pairs*1e-4 + p.n_test[1]*p.n_patches*0.05
 
-# %% ../nbs/20a_progress.ipynb #0f8222fa
+# %% ../nbs/20a_progress.ipynb #e541beb8
 class TimeLeft:
     "Seconds that a stage and the run still take, by what has been measured"
     def __init__(self,
@@ -152,7 +152,7 @@ class TimeLeft:
         passes, seconds = map(sum, zip(*known, (0., 0.)))
         return seconds/passes if passes else 0.
 
-# %% ../nbs/20a_progress.ipynb #95374d34
+# %% ../nbs/20a_progress.ipynb #4918ead2
 @patch
 def __call__(self:TimeLeft,
     stage:str, # that is under way
@@ -167,7 +167,7 @@ def __call__(self:TimeLeft,
         run += (cost.n_epochs*(cost.train + cost.valid) + cost.valid)*self.rate(name)
     return of_stage, of_stage + run + self.evaluation[0]*self.rate() + self.evaluation[1]
 
-# %% ../nbs/20a_progress.ipynb #53fcf98d
+# %% ../nbs/20a_progress.ipynb #611c4d96
 class StageProgress(Callback):
     "A line a stage in a terminal, else a line an epoch, with the time left of stage and run"
     order = 75
@@ -185,7 +185,7 @@ class StageProgress(Callback):
     def before_epoch(self): self.epoch_began, self.n_batches = time.time(), 0
     def before_train(self): self.noted = 0., self.epoch_began
 
-# %% ../nbs/20a_progress.ipynb #2d6ae8bc
+# %% ../nbs/20a_progress.ipynb #53ba61e4
 @patch
 def after_batch(self:StageProgress):
     "A measurement and the status, at most five times a second"
@@ -217,7 +217,7 @@ def _left(self:StageProgress, share):
     stage, run = (timedelta(seconds=round(s)) for s in self.time_left(self.stage, passes))
     return f', left: stage {stage}, run {run}'
 
-# %% ../nbs/20a_progress.ipynb #208b2f7c
+# %% ../nbs/20a_progress.ipynb #77fc1094
 @patch
 def after_epoch(self:StageProgress):
     "A plain line, and a measurement more"
