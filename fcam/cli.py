@@ -16,7 +16,7 @@ from .commands import end_with
 from .options import (check_options, check_place, command_line, data_and_presets, data_words,
                           given_words, load_data, single_settings, words_as_before)
 
-# %% ../nbs/21_cli.ipynb #8f6758ef
+# %% ../nbs/21_cli.ipynb #c8301762
 def _load(words, folder, quiet):
     "The log of a folder, and the data of the words; what loading prints goes into the log"
     from fcam.progress import RunLog
@@ -26,7 +26,7 @@ def _load(words, folder, quiet):
     log.line(str(data))
     return log, data
 
-# %% ../nbs/21_cli.ipynb #47fffa68
+# %% ../nbs/21_cli.ipynb #afeef25e
 def _train(words, line, preset=None, seed=0):
     "A new run: `words` as they are with all that is repeated, `preset` where they name none"
     words.setdefault('data', 'glyphs')
@@ -45,6 +45,7 @@ def _train(words, line, preset=None, seed=0):
             settings=preset.settings(), data=data_facts(data), machine=machine(device))
         return _run(folder, log, data, preset, device, facts).train()
 
+# %% ../nbs/21_cli.ipynb #6ebe3cae
 def _run(folder, log, data, preset, device, facts):
     "A run in its folder, ready to begin or to go on"
     from fcam.learner import fcam_learner
@@ -60,7 +61,7 @@ def _of_run(words, known, place):
     classes = known['data']['classes']
     return words_as_before(words, known['source'], classes, owner=f'the run in {place}')
 
-# %% ../nbs/21_cli.ipynb #c98871a3
+# %% ../nbs/21_cli.ipynb #a801f2fb
 def _resume(folder, words):
     "Goes on with a run; `ValueError` for options beside it, or where it is finished"
     other = [name for name in words if name not in ('resume', 'device', 'quiet', 'data', 'path')]
@@ -85,10 +86,22 @@ def _resume(folder, words):
         return run.train()
     finally: claim.release()
 
+# %% ../nbs/21_cli.ipynb #de702902
 def _where(resumed):
     "Where a run goes on, in words"
     if resumed is None: return 'there is no checkpoint yet: the run begins at its start'
     return f'going on after epoch {resumed["epoch"]} of {resumed["n_epochs"]} of {resumed["stage"]}'
+
+def _begin(words):
+    "A run that is new, or repeats another, or goes on"
+    if 'resume' in words: return _resume(words['resume'], words)
+    line, config = command_line('fcam_train', words), words.get('config')
+    if config is None: return _train(words, line)
+    from fcam.presets import Preset
+    from fcam.run import read_run
+    known = read_run(config)
+    words = _of_run(words, known, config)
+    return _train(words, line, preset=Preset(**known['settings']), seed=known['seed'])
 
 # %% ../nbs/21_cli.ipynb #7ed7a2cd
 def fcam_train(
@@ -115,15 +128,7 @@ def fcam_train(
     quiet:bool=False, # print only the table at the end
 ): # `FCAMLearner`
     "Train FCAM in both stages, evaluate it on new classes, and leave everything in a folder."
-    words = given_words(locals())
-    if resume is not None: return _resume(resume, words)
-    line = command_line('fcam_train', words)
-    if config is None: return _train(words, line)
-    from fcam.presets import Preset
-    from fcam.run import read_run
-    known = read_run(config)
-    words = _of_run(words, known, config)
-    return _train(words, line, preset=Preset(**known['settings']), seed=known['seed'])
+    return _begin(given_words(locals()))
 
 # %% ../nbs/21_cli.ipynb #d47fe859
 def _eval_words(model, words):
@@ -163,6 +168,20 @@ def _table(words, data, log, device):
     return results_table(models, data.test, **{k: words[k] for k in names if k in words},
                          progress=log.in_terminal)
 
+# %% ../nbs/21_cli.ipynb #cb06bad9
+def _evaluated(words):
+    "The evaluation that the words ask for"
+    check_options(words, words.get('data'))
+    from fcam.model import load_fcam
+    from fcam.run import named_device, results_folder
+    fcam = load_fcam(words['model'], device=named_device(words.get('device')))
+    line, words = command_line('fcam_eval', words), _eval_words(fcam, words)
+    check_options(words, words['data'])
+    name = Path(words['data']).expanduser().resolve().name or 'data'
+    with results_folder(words.get('out'), f'runs/eval-{name}') as folder:
+        log, data = _load(words, None, quiet='quiet' in words)
+        return _measure(fcam, data, words, folder, log, line)
+
 # %% ../nbs/21_cli.ipynb #c70c52ca
 def fcam_eval(
     model:str, # folder of a saved model, such as that of a run
@@ -188,20 +207,10 @@ def fcam_eval(
     quiet:bool=False, # print only the table at the end
 ): # a table of `Accuracy`
     "Evaluate a saved model on few-shot tasks of the test classes of a data set."
-    words = given_words(locals())
-    check_options(words, words.get('data'))
-    from fcam.model import load_fcam
-    from fcam.run import named_device, results_folder
-    fcam, line = load_fcam(model, device=named_device(device)), command_line('fcam_eval', words)
-    words = _eval_words(fcam, words)
-    check_options(words, words['data'])
-    name = Path(words['data']).expanduser().resolve().name or 'data'
-    with results_folder(out, f'runs/eval-{name}') as folder:
-        log, data = _load(words, None, quiet)
-        return _evaluate(fcam, data, words, folder, log, line)
+    return _evaluated(given_words(locals()))
 
-# %% ../nbs/21_cli.ipynb #c1732afc
-def _evaluate(fcam, data, words, folder, log, line):
+# %% ../nbs/21_cli.ipynb #e8d6d996
+def _measure(fcam, data, words, folder, log, line):
     "Measures, prints, and keeps the numbers, then a figure"
     from pandas import DataFrame
     from fcam.run import (Record, data_facts, machine, model_facts, save_decision, table_records,
@@ -249,7 +258,7 @@ def _readable(images):
         load_image(path)
     return paths
 
-# %% ../nbs/21_cli.ipynb #05b603c6
+# %% ../nbs/21_cli.ipynb #547035c6
 def _classified(clf, path):
     "One row of the predictions"
     label, probs = clf.predict(path)
@@ -291,7 +300,7 @@ def fcam_predict(
     with results_folder(out, 'runs/predict') as folder:
         return _predict(clf, paths, folder, words)
 
-# %% ../nbs/21_cli.ipynb #8006e4f7
+# %% ../nbs/21_cli.ipynb #f68ebf28
 def _predict(clf, paths, folder, words):
     "Classifies, prints, and keeps the predictions, then figures"
     from pandas import DataFrame

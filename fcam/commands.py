@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['command_parser', 'run_command', 'end_with']
 
-# %% ../nbs/20c_commands.ipynb #5824f704
+# %% ../nbs/20c_commands.ipynb #298f28e9
 import io
 import logging
 import os
@@ -22,7 +22,7 @@ from fastcore.docments import docments
 
 from . import __version__
 
-# %% ../nbs/20c_commands.ipynb #3e0f26d4
+# %% ../nbs/20c_commands.ipynb #4b67d4b5
 class _Parser(ArgumentParser):
     "Takes dashes in options for underscores; tells what is wrong in one line, and what was meant"
     def parse_args(self, args=None, namespace=None):
@@ -62,7 +62,7 @@ def command_parser(
         parser.add_argument(name if required else f'--{name}', help=help, **option)
     return parser
 
-# %% ../nbs/20c_commands.ipynb #089b4ad8
+# %% ../nbs/20c_commands.ipynb #7c0a20c9
 @contextmanager
 def _heeding():
     "Within the `with` block SIGTERM and SIGHUP raise `KeyboardInterrupt`, with their number"
@@ -79,7 +79,7 @@ def _heeding():
     finally:
         for number, handler in former.items(): signal.signal(number, handler)
 
-# %% ../nbs/20c_commands.ipynb #d827f2bb
+# %% ../nbs/20c_commands.ipynb #b7637bfa
 _no_memory = ('the memory does not suffice: take smaller images by --size, or fewer patches or '
               'images at once by --set n_patches=..., --set bs=...')
 
@@ -115,7 +115,7 @@ def run_command(
         say(_sentence(error))
         return 2
 
-# %% ../nbs/20c_commands.ipynb #2419fcc0
+# %% ../nbs/20c_commands.ipynb #e451c124
 _useless_warnings = (
     '`torch.jit.script` is deprecated', # by fastai, at import
     'The given NumPy array is not writable', # of images, which are only read
@@ -133,7 +133,7 @@ def _useful_warnings(say):
         warnings.showwarning = lambda message, *_: say(f'warning: {message}')
         yield
 
-# %% ../nbs/20c_commands.ipynb #fdb80443
+# %% ../nbs/20c_commands.ipynb #9db29107
 class _Dropping(io.RawIOBase):
     "A stream beneath which everything may break"
     def __init__(self, text):
@@ -154,7 +154,7 @@ def _steady_streams():
         setattr(sys, name, io.TextIOWrapper(buffer, encoding=stream.encoding,
                                             errors='backslashreplace', line_buffering=True))
 
-# %% ../nbs/20c_commands.ipynb #fedbc04a
+# %% ../nbs/20c_commands.ipynb #f3125281
 def end_with(
     func:callable, # a command
     epilog:str=None, # said below the options in `--help`

@@ -6,14 +6,14 @@
 __all__ = ['benchmarks', 'check_options', 'check_place', 'load_data', 'given_words', 'data_words', 'command_line',
            'words_as_before', 'single_settings', 'data_and_presets']
 
-# %% ../nbs/20d_options.ipynb #e3a0b9bf
+# %% ../nbs/20d_options.ipynb #a6c57254
 import shlex
 from pathlib import Path
 
 from .checks import check_count, check_seed
 from .presets import parse_setting, presets
 
-# %% ../nbs/20d_options.ipynb #6f6117f7
+# %% ../nbs/20d_options.ipynb #903b488a
 benchmarks = dict( # name to the kind of its files and what it is
     glyphs=('glyphs', 'letters of ten scripts: needs no download'),
     cifar_fs=('cifar', 'CIFAR-FS, 64 + 16 + 20 classes of CIFAR-100'),
@@ -23,7 +23,7 @@ benchmarks = dict( # name to the kind of its files and what it is
     cub=('files', 'CUB-200-2011, 100 + 50 + 50 classes, with --path'),
 )
 
-# %% ../nbs/20d_options.ipynb #8e5ca4fa
+# %% ../nbs/20d_options.ipynb #55deca4c
 _of_data = dict( # option to the kinds of data for which it does something, and why not for others
     path=('cifar files', 'only the files of a benchmark have a place of their own'),
     splits=('folder', 'its classes are divided already'),
@@ -40,6 +40,7 @@ _clashes = [ # two options that do not go together, and why
 ]
 _least = dict(size=1, n_way=2, n_shot=1, n_query=1, n_episodes=1, n_views=1, figures=0)
 
+# %% ../nbs/20d_options.ipynb #a2511098
 def _in_sets(folder):
     "Whether a folder holds folders of training and of test classes"
     names = {path.name.lower() for path in folder.expanduser().glob('*') if path.is_dir()}
@@ -78,7 +79,7 @@ def check_place(
         raise FileNotFoundError(
             f'{data!r} is neither one of {", ".join(benchmarks)}, nor a folder that is there')
 
-# %% ../nbs/20d_options.ipynb #97c8d9c6
+# %% ../nbs/20d_options.ipynb #e60ea9fd
 def load_data(
     data:str='glyphs', # `glyphs`, a benchmark's name, or a folder of class folders
     path:str=None, # where a benchmark's files are
@@ -97,7 +98,7 @@ def load_data(
     if kind == 'files': return getattr(FewShotData, data)(path, **files)
     return FewShotData.from_folder(data, splits=splits, seed=split_seed or 0, **files)
 
-# %% ../nbs/20d_options.ipynb #51ccdb9e
+# %% ../nbs/20d_options.ipynb #0e6ce3a5
 _source = 'data', 'path', 'splits', 'split_seed', 'download', 'size', 'skip_broken'
 
 def given_words(
@@ -116,6 +117,7 @@ def data_words(
              if isinstance(source.get(name), str) and source[name] not in benchmarks}
     return source | {name: str(path.resolve()) for name, path in paths.items() if path.exists()}
 
+# %% ../nbs/20d_options.ipynb #b18b8ac5
 def command_line(
     command:str, # its name
     words:dict, # that were given
@@ -128,7 +130,7 @@ def command_line(
         for one in values: parts += flag if one is True else [*flag, str(one)]
     return shlex.join(parts)
 
-# %% ../nbs/20d_options.ipynb #fbe14c03
+# %% ../nbs/20d_options.ipynb #1b765b10
 def words_as_before(
     words:dict, # that were given
     source:dict, # those that named the data before
@@ -148,7 +150,7 @@ def words_as_before(
     there = {path.name for pattern in ('*/', '*/*/') for path in folder.glob(pattern)}
     return words | dict(splits=classes) if names and names <= there else words
 
-# %% ../nbs/20d_options.ipynb #dbb1e96a
+# %% ../nbs/20d_options.ipynb #62ad63bf
 _shortcuts = ('width', 'n_query', 'warmup_epochs', 'calibration_epochs', 'module_epochs',
               'joint_epochs')
 
@@ -165,7 +167,7 @@ def single_settings(
         found[name] = parse_setting(name, value)
     return found
 
-# %% ../nbs/20d_options.ipynb #93ab2db3
+# %% ../nbs/20d_options.ipynb #e4ad0805
 def data_and_presets()->str:
     "A line for each benchmark and each preset"
     lines = ['data:', *(f'  {name:16} {what}' for name, (_, what) in benchmarks.items()),

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RunLog', 'StageCost', 'stage_costs', 'evaluation_cost', 'TimeLeft', 'StageProgress']
 
-# %% ../nbs/20a_progress.ipynb #004e62c0
+# %% ../nbs/20a_progress.ipynb #4682ff50
 import os
 import sys
 import time
@@ -22,7 +22,7 @@ from fastcore.imports import noop
 from .data import FewShotData
 from .presets import Preset
 
-# %% ../nbs/20a_progress.ipynb #0dc5d18e
+# %% ../nbs/20a_progress.ipynb #16b7de6e
 class RunLog:
     "Where a command says what it does: the terminal, and a file that is appended to"
     def __init__(self,
@@ -39,7 +39,7 @@ class RunLog:
         if self.quiet or self.silent or os.environ.get('TERM') == 'dumb': return False
         return getattr(self.stream, 'isatty', bool)()
 
-# %% ../nbs/20a_progress.ipynb #a91105f5
+# %% ../nbs/20a_progress.ipynb #c99de9e5
 @patch
 def status(self:RunLog,
     text:str, # short; what does not fit is cut off
@@ -50,7 +50,7 @@ def status(self:RunLog,
     print('\r' + text.ljust(self.width), end='', file=self.stream, flush=True)
     self.width = len(text)
 
-# %% ../nbs/20a_progress.ipynb #3851fb73
+# %% ../nbs/20a_progress.ipynb #40145079
 @patch
 def line(self:RunLog,
     text:str='', # one or more lines
@@ -68,7 +68,7 @@ def line(self:RunLog,
     self.width = 0
     print(text, file=self.stream, flush=True)
 
-# %% ../nbs/20a_progress.ipynb #988a7562
+# %% ../nbs/20a_progress.ipynb #c8b5fe17
 @patch
 def write(self:RunLog,
     text:str, # a part of a line, or several
@@ -82,7 +82,7 @@ def write(self:RunLog,
 def flush(self:RunLog):
     "Nothing waits: for `print`"
 
-# %% ../nbs/20a_progress.ipynb #6043d108
+# %% ../nbs/20a_progress.ipynb #e3f9849e
 class StageCost(NamedTuple):
     "What a stage costs, in passes of one patch through the encoder"
     n_epochs:int # how many are planned
@@ -98,7 +98,7 @@ def _validation_costs(preset, store):
     pairs = preset.n_valid*n_way**2*n_query*_pair_cost(preset)
     return n_images*preset.valid_patches, n_images*preset.n_patches + pairs
 
-# %% ../nbs/20a_progress.ipynb #7c456f56
+# %% ../nbs/20a_progress.ipynb #6a1f5f5d
 def stage_costs(
     preset:Preset, # settings of the run
     data:FewShotData, # whose sizes decide
@@ -118,7 +118,7 @@ def stage_costs(
              'joint': StageCost(p.joint_epochs, joint, within)}
     return {stage: cost for stage, cost in costs.items() if cost.n_epochs}
 
-# %% ../nbs/20a_progress.ipynb #d629249e
+# %% ../nbs/20a_progress.ipynb #5867c228
 def evaluation_cost(
     preset:Preset, # settings of the run
     data:FewShotData, # whose test images are embedded
@@ -129,7 +129,7 @@ def evaluation_cost(
     passes = 4*len(data.test)*p.n_patches*p.n_views + 2*n_pairs*_pair_cost(p)
     return passes, 4*n_pairs*1e-4 + p.n_test[1]*p.n_patches*0.05
 
-# %% ../nbs/20a_progress.ipynb #e541beb8
+# %% ../nbs/20a_progress.ipynb #a426d082
 class TimeLeft:
     "Seconds that a stage and the run still take, by what has been measured"
     def __init__(self,
@@ -152,7 +152,7 @@ class TimeLeft:
         passes, seconds = map(sum, zip(*known, (0., 0.)))
         return seconds/passes if passes else 0.
 
-# %% ../nbs/20a_progress.ipynb #4918ead2
+# %% ../nbs/20a_progress.ipynb #e7e6aa9e
 @patch
 def __call__(self:TimeLeft,
     stage:str, # that is under way
@@ -167,7 +167,7 @@ def __call__(self:TimeLeft,
         run += (cost.n_epochs*(cost.train + cost.valid) + cost.valid)*self.rate(name)
     return of_stage, of_stage + run + self.evaluation[0]*self.rate() + self.evaluation[1]
 
-# %% ../nbs/20a_progress.ipynb #611c4d96
+# %% ../nbs/20a_progress.ipynb #c8ec9f3a
 class StageProgress(Callback):
     "A line a stage in a terminal, else a line an epoch, with the time left of stage and run"
     order = 75
@@ -185,7 +185,7 @@ class StageProgress(Callback):
     def before_epoch(self): self.epoch_began, self.n_batches = time.time(), 0
     def before_train(self): self.noted = 0., self.epoch_began
 
-# %% ../nbs/20a_progress.ipynb #53ba61e4
+# %% ../nbs/20a_progress.ipynb #97b03e31
 @patch
 def after_batch(self:StageProgress):
     "A measurement and the status, at most five times a second"
@@ -197,6 +197,7 @@ def after_batch(self:StageProgress):
     self._note(0)
     self.log.status(f'{self._place()}, {1 - share:.0%}' + self._left(share) + self.accuracy)
 
+# %% ../nbs/20a_progress.ipynb #7d8538a1
 @patch
 def _note(self:StageProgress, n_valid):
     "Measures what was done since the last time; `n_valid` validations came after the batches"
@@ -217,7 +218,7 @@ def _left(self:StageProgress, share):
     stage, run = (timedelta(seconds=round(s)) for s in self.time_left(self.stage, passes))
     return f', left: stage {stage}, run {run}'
 
-# %% ../nbs/20a_progress.ipynb #77fc1094
+# %% ../nbs/20a_progress.ipynb #ef234efa
 @patch
 def after_epoch(self:StageProgress):
     "A plain line, and a measurement more"

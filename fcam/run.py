@@ -6,7 +6,7 @@
 __all__ = ['machine', 'named_device', 'data_facts', 'model_facts', 'new_folder', 'results_folder', 'shown_path', 'resume_command',
            'table_records', 'table_text', 'Record', 'read_run', 'is_finished', 'save_decision', 'Run']
 
-# %% ../nbs/20b_run.ipynb #1d160d6d
+# %% ../nbs/20b_run.ipynb #02cd2827
 import json
 import os
 import platform
@@ -34,7 +34,7 @@ from .plots import plot_history
 from .presets import Preset
 from .progress import RunLog
 
-# %% ../nbs/20b_run.ipynb #50563669
+# %% ../nbs/20b_run.ipynb #21a1a268
 _libraries = ('torch', 'torchvision', 'triton', 'numpy', 'pillow', 'fastai', 'fastcore', 'POT',
               'safetensors')
 
@@ -61,7 +61,7 @@ def _commit(folder):
     changed = commit and _output(*git, 'status', '--porcelain', '--untracked-files=no')
     return f'{commit} and changes' if changed else commit
 
-# %% ../nbs/20b_run.ipynb #f438e933
+# %% ../nbs/20b_run.ipynb #e0fc2cf0
 def machine(
     device='cpu', # that computed
 )->dict: # names and versions, as JSON takes them
@@ -78,7 +78,7 @@ def machine(
                       driver=driver.split('\n')[0])
     return facts | dict(versions=found, commit=_commit(Path(fcam.__file__).parent.parent))
 
-# %% ../nbs/20b_run.ipynb #bd3b238c
+# %% ../nbs/20b_run.ipynb #31894a2d
 def named_device(
     name:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
 )->torch.device:
@@ -93,7 +93,7 @@ def named_device(
         f'PyTorch finds {n_gpus} CUDA devices on this machine; leave it out for the best there is')
     return choose_device(name)
 
-# %% ../nbs/20b_run.ipynb #18ab7a22
+# %% ../nbs/20b_run.ipynb #a8c3e20d
 def data_facts(
     data:FewShotData, # all three sets
 )->dict: # as JSON takes it
@@ -112,7 +112,7 @@ def model_facts(
     digest = sha256((Path(path).expanduser()/'model.safetensors').read_bytes()).hexdigest()
     return dict(folder=str(Path(path).expanduser().resolve()), sha256=digest, info=model.info)
 
-# %% ../nbs/20b_run.ipynb #bb1242cb
+# %% ../nbs/20b_run.ipynb #53f309ae
 def new_folder(
     out:str, # asked for; must not hold a run
     default:str, # where nothing was asked for: this, or the first of `-2`, `-3`, ... that is free
@@ -136,7 +136,7 @@ def _free(name):
         except OSError: pass  # `claim_folder` says it better
         return path
 
-# %% ../nbs/20b_run.ipynb #a9260506
+# %% ../nbs/20b_run.ipynb #0edca0da
 @contextmanager
 def results_folder(
     out:str, # as for `new_folder`
@@ -154,7 +154,7 @@ def results_folder(
                 with suppress(OSError): (claim.path/name).unlink()
             with suppress(OSError): claim.path.rmdir()
 
-# %% ../nbs/20b_run.ipynb #b1686ade
+# %% ../nbs/20b_run.ipynb #0eacef5d
 def shown_path(
     path, # of a file or folder
 )->str:
@@ -169,7 +169,7 @@ def resume_command(
     "The words that go on with a run"
     return f'fcam_train --resume {shlex.quote(shown_path(folder))}'
 
-# %% ../nbs/20b_run.ipynb #e93fdb85
+# %% ../nbs/20b_run.ipynb #4b6d24ed
 def table_records(
     table:DataFrame, # of `Accuracy` and names
 )->list: # of dicts that JSON can hold
@@ -193,7 +193,7 @@ def table_text(
             f'{n_way}-way accuracy on {n_classes} test classes, {counts}, '
             f'{n_query} queries a class, 95 % intervals over the episodes')
 
-# %% ../nbs/20b_run.ipynb #e5c97cc9
+# %% ../nbs/20b_run.ipynb #514f9c12
 class Record:
     "What a command leaves in its folder: each file for itself, what fails is said"
     def __init__(self,
@@ -215,15 +215,17 @@ class Record:
             self.failed.append(name)
             reason = f'{type(error).__name__} {error}'.splitlines()[0]
             self.log.line(f'{name} could not be written: {reason}', always=True)
-    def result(self,
-        **content, # besides the facts
-    ):
-        "Writes `result.json`"
-        hours = round((time.time() - self.began)/3600, 4)
-        content = self.facts | dict(hours=hours) | content
-        self.keep('result.json', lambda path: write_json(path, **content))
 
-# %% ../nbs/20b_run.ipynb #a71dbeeb
+# %% ../nbs/20b_run.ipynb #4f2c21c0
+@patch
+def result(self:Record,
+    **content, # besides the facts
+):
+    "Writes `result.json`"
+    hours = round((time.time() - self.began)/3600, 4)
+    content = self.facts | dict(hours=hours) | content
+    self.keep('result.json', lambda path: write_json(path, **content))
+
 @patch
 def keep_table(self:Record,
     name:str, # of the file
@@ -242,7 +244,7 @@ def end(self:Record):
     if missing: raise OSError(f'{", ".join(missing)} could not be written in {self.folder}')
     self.log.line(f'everything is in {shown_path(self.folder)}')
 
-# %% ../nbs/20b_run.ipynb #23c8ce52
+# %% ../nbs/20b_run.ipynb #b9625402
 def read_run(
     path, # of `run.json` or `result.json`, or of the folder of a run
 )->dict: # what `Run` wrote
@@ -262,7 +264,7 @@ def read_run(
         f'{file} is no record of a run of fcam_train, or one of another version')
     return known
 
-# %% ../nbs/20b_run.ipynb #ace999f6
+# %% ../nbs/20b_run.ipynb #0747b12d
 def is_finished(
     folder, # of a run
 )->bool:
@@ -272,7 +274,7 @@ def is_finished(
         return result.get('interrupted') is False
     return False
 
-# %% ../nbs/20b_run.ipynb #e9d6f9a9
+# %% ../nbs/20b_run.ipynb #95fdbaa4
 def save_decision(
     model:FCAM, # trained
     data:FewShotData, # of which the test classes
@@ -283,7 +285,7 @@ def save_decision(
     support, query = data.test.sample(n_way=n_way, n_shot=1, n_query=1, seed=0)
     model.classifier(support).explain(next(iter(query.values()))[0]).savefig(path, dpi=110)
 
-# %% ../nbs/20b_run.ipynb #428bf527
+# %% ../nbs/20b_run.ipynb #e90dc82a
 class Run(Record):
     "A training that leaves everything in the folder of its learner"
     def __init__(self,
@@ -304,7 +306,7 @@ class Run(Record):
         super().result(hours=round(spent/3600, 4), interrupted=table is None,
             epochs=len(self.learn.history), task={} if table is None else table.attrs, results=kept)
 
-# %% ../nbs/20b_run.ipynb #167b1305
+# %% ../nbs/20b_run.ipynb #5a63276c
 @patch
 def _save(self:Run):
     "The model as it stands, the history, and the curve"
@@ -319,7 +321,7 @@ def _info(self:Run):
     "What the model remembers of its data"
     return dict(source=self.facts['source'], fingerprint=self.facts['data']['fingerprint'])
 
-# %% ../nbs/20b_run.ipynb #0cc715c0
+# %% ../nbs/20b_run.ipynb #b288ee48
 @patch
 def train(self:Run)->FCAMLearner:
     "Both stages, then the evaluation; `KeyboardInterrupt` where a signal ended it"
@@ -345,7 +347,7 @@ def _say_what_is_kept(self:Run, error, kept):
     if not isinstance(error, (ValueError, FloatingPointError)):
         self.log.line(f'to go on: {resume_command(self.folder)}', always=True)
 
-# %% ../nbs/20b_run.ipynb #d463063b
+# %% ../nbs/20b_run.ipynb #4ac8fa05
 @patch
 def _evaluate(self:Run):
     "The table of all stages, printed and kept, and a figure of one decision"
