@@ -28,6 +28,8 @@ from .calibration import FeatureCalibration
 from .checkpoint import (ResumingLearner, learner_state, load_callbacks,
                              load_learner_state, read_state, write_state)
 from .data import FewShotData
+from .distributed import (check_divides, is_main, join, main_prints, mean_of_ranks,
+                              n_ranks, several, wait_for_all)
 from .encoder import ResNet12, n_features_of
 from .episodes import sample_episodes
 from .evaluate import Accuracy
@@ -49,6 +51,7 @@ class Stage(NamedTuple):
 
 class FCAMLearner(ResumingLearner):
     "A fastai `Learner` for pretraining; `meta`, after `meta_train`, is the one of meta-training"
+    sync_bn = None # several processes: BatchNorm over the whole batch? default: on GPUs
     def __init__(self,
         data:FewShotData, # images of base, validation and new classes
         encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`
@@ -58,15 +61,16 @@ class FCAMLearner(ResumingLearner):
         **kwargs # for `Learner`
     ):
         device = choose_device(device)
+        bs = min(preset.bs, len(data.train))//n_ranks()*n_ranks()
         self.data, self.preset, self.history, self.stages = data, preset, [], {}
         self.meta = self.run_folder = None
         calibration, validation = _first_stage_callbacks(self)
         head = nn.Linear(n_features_of(encoder, preset.patch_size), data.train.n_classes)
-        super().__init__(data.dls(bs=min(preset.bs, len(data.train)), device=device),
+        super().__init__(data.dls(bs=bs, device=device),
             nn.Sequential(encoder, head).to(device, memory_format=torch.channels_last),
             loss_func=CrossEntropyLossFlat(), opt_func=stage_optimizer(preset, 'warm-up'),
             lr=preset.warmup_lr, cbs=[calibration, validation, *L(cbs)],
-            metrics=[ValueMetric(lambda: calibration.soft_loss, 'soft_loss'),
+            metrics=[ValueMetric(lambda: mean_of_ranks(calibration.soft_loss), 'soft_loss'),
                      ValueMetric(validation.value, 'valid_accuracy')], **kwargs)
 
 # %% ../nbs/20_learner.ipynb #65df7b37
@@ -102,14 +106,16 @@ def fcam_learner(
     **settings, # single settings that differ, such as `width`, `n_patches`, `warmup_epochs`
 )->FCAMLearner:
     "A learner for FCAM; `ValueError` for unknown settings or tasks that the data cannot give"
-    preset, device = choose_preset(data, preset, **settings), choose_device(device)
+    preset, device = choose_preset(data, preset, **settings), choose_device(join(device))
     _check_tasks(data, preset)
+    for name in ('bs', 'n_tasks_per_step'): check_divides(name, getattr(preset, name))
     if seed is not None: set_seed(seed)
     if device.type == 'cuda':
         n_bytes = sum(store.nbytes for store in data.sets.values())
         if 4*n_bytes < torch.cuda.mem_get_info(device)[0]: data.to(device)
     learn = FCAMLearner(data, encoder or ResNet12(preset.width), preset, device=device, cbs=cbs)
-    if folder is not None: _go_on(learn, folder, seed)
+    with main_prints():
+        if folder is not None: _go_on(learn, folder, seed)
     return learn.to_fp16() if device.type == 'cuda' else learn
 
 # %% ../nbs/20_learner.ipynb #3f6aa8e7
@@ -129,7 +135,7 @@ def _go_on(learn, folder, seed):
     "Gives a learner its folder, and what a run left there"
     n_bytes = 30*sum(value.nbytes for value in learn.model.state_dict().values())
     facts = dict(settings=learn.preset.settings(), seed=seed, data=learn.data.fingerprint(),
-                 torch=torch.__version__)
+                 n_ranks=n_ranks(), torch=torch.__version__)
     learn.run_folder = RunFolder(folder, facts, n_bytes)
     state = learn.run_folder.state
     if not state: return
@@ -153,7 +159,7 @@ def resumed(self:FCAMLearner)->dict:
 @patch
 def release(self:FCAMLearner):
     "Lets others have the folder; the learner saves nothing there from now on"
-    if self.run_folder: self.run_folder.claim.release()
+    if self.run_folder: self.run_folder.release()
 
 # %% ../nbs/20_learner.ipynb #14c6dba7
 def _todo(learn, call, plan):
@@ -167,9 +173,10 @@ def _fit(learn, fitted, call, stage, n_epochs, modules, state):
         outer = None if fitted is learn else learner_state(learn)
         return dict(history=learn.history, stages=list(learn.stages), outer=outer)
     run = learn.run_folder
-    fit_stage(fitted, learn.history, stage, n_epochs=n_epochs, modules=modules,
-              schedule=learn.preset.schedule(stage),
-              save=run and run.saver(call, stage, state=state, facts=facts))
+    with several(fitted, learn.sync_bn if fitted is learn else False):
+        fit_stage(fitted, learn.history, stage, n_epochs=n_epochs, modules=modules,
+                  schedule=learn.preset.schedule(stage),
+                  save=run and run.saver(call, stage, state=state, facts=facts))
 
 def _keep(learn, name, encoder, metric=None):
     "What a stage left, in memory and in the folder"
@@ -192,12 +199,13 @@ def pretrain(self:FCAMLearner,
         if state is None: _begin_anew(self, p.warmup_epochs)
         if 'warm-up' in stages:
             _fit(self, self, 'pretrain', stage='warm-up', n_epochs=plan['warm-up'],
-                 modules=lambda: [self.model], state=state)
+                 modules=lambda: [get_model(self.model)], state=state)
             _keep(self, 'warm-up', self.encoder)
             state = None
         if 'calibration' in stages:
             _fit(self, self, 'pretrain', stage='calibration', n_epochs=plan['calibration'],
-                 modules=lambda: [self.model, self.momentum_teacher.teacher], state=state)
+                 state=state,
+                 modules=lambda: [get_model(self.model), self.momentum_teacher.teacher])
             _keep(self, 'calibration (student)', get_model(self.model)[0])
             _keep(self, 'calibration (teacher)', self.encoder)
     return self
@@ -216,7 +224,8 @@ def save(self:FCAMLearner,
 )->Path: # of the file; the teacher lies beside it
     "Saves model and optimizer as fastai does, and the teacher beside them"
     path = Path(Learner.save(self, file, **kwargs))
-    write_state(path.with_suffix('.teacher.safetensors'), learner_state(self)['callbacks'])
+    file = path.with_suffix('.teacher.safetensors')
+    if is_main(): write_state(file, learner_state(self)['callbacks'])
     return path
 
 # %% ../nbs/20_learner.ipynb #ba588fe8
@@ -263,8 +272,8 @@ def _meta_stage(learn, stage, n_epochs, state):
     meta.model.encoder.requires_grad_(not alone)
     meta.model.encoder_eval = alone or not p.train_bn
     meta.opt_func = stage_optimizer(p, stage)
-    _fit(learn, meta, 'meta_train', stage=stage, n_epochs=n_epochs, modules=lambda: [meta.model],
-         state=state)
+    _fit(learn, meta, 'meta_train', stage=stage, n_epochs=n_epochs, state=state,
+         modules=lambda: [get_model(meta.model)])
     _keep(learn, stage, meta.model.encoder, meta.model.metric)
 
 # %% ../nbs/20_learner.ipynb #67c80ae3
@@ -314,7 +323,9 @@ def save_fcam(self:FCAMLearner,
     "Saves the model as it stands: safetensors and a readable config"
     model = self.fcam()
     model.info |= info
-    return model.save(path)
+    path = model.save(path)
+    wait_for_all()
+    return path
 
 @patch
 def classifier(self:FCAMLearner,

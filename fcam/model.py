@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from . import __version__
 from .baselines import CosineMetric, EMDMetric
+from .distributed import is_main
 from .encoder import ResNet12, n_features_of
 from .episodes import sample_episodes, used_images
 from .evaluate import Accuracy, FeatureBank, FreshFeatures, embed, evaluate
@@ -128,6 +129,7 @@ def save(self:FCAM,
         metric=_metric_config(self.metric), patches=_patches_config(self.patches),
         score_temperature=self.score_temperature, n_test=self.n_test, n_views=self.n_views,
         classes=self.classes, info=self.info)
+    if not is_main(): return path
     path.mkdir(parents=True, exist_ok=True)
     state = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
     save_file(state, path/'model.safetensors')

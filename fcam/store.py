@@ -296,7 +296,7 @@ def store(self:ImageFiles,
 # %% ../nbs/03a_store.ipynb #39ddfe31
 class StoreLoader(DataLoader):
     "Batches `(images, sizes, labels)` drawn from an `ImageStore` by index"
-    n_inp = 2
+    n_inp,share = 2,(0, 1) # `share` is (rank, number of ranks): which part of each batch
     def __init__(self,
         dataset:ImageStore, # what to draw from
         bs:int=128, # images per batch
@@ -350,6 +350,7 @@ def create_batches(self:StoreLoader,
     "The batches of an epoch"
     parts = torch.tensor(list(samps), dtype=torch.long).split(self.bs)
     parts = [o for o in parts if len(o) == self.bs or len(o) and not self.drop_last]
+    parts = [o[self.share[0]::self.share[1]] for o in parts]
     yield from (_ahead if self.dataset.on_disk else map)(self.create_batch, parts)
 
 @patch

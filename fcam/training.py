@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from .calibration import check_loss
 from .checkpoint import ResumingLearner, SaveState
 from .data import FewShotData
+from .distributed import n_ranks
 from .encoder import checkpointed
 from .episodes import sample_episodes, split_task, used_images
 from .evaluate import FeatureBank, evaluate
@@ -222,7 +223,7 @@ def meta_learner(
     score = lambda: (encoder, metric)
     validation = EpisodeValidation(score, data.valid, patches, n_query=p.n_query,
                                    n_episodes=p.n_valid)
-    accumulate = GradientAccumulation(p.n_tasks_per_step*n_way*p.n_query)
+    accumulate = GradientAccumulation(p.n_tasks_per_step*n_way*p.n_query//n_ranks())
     learn = ResumingLearner(DataLoaders(dls.train, dls.valid, device=device), model,
         loss_func=CrossEntropyLossFlat(), metrics=ValueMetric(validation.value, 'valid_accuracy'),
         cbs=[TaskPatches(patches), validation, accumulate, *L(cbs)])

@@ -1,0 +1,132 @@
+"Two processes train like one that adds up the gradients of both halves, stay equal to the bit, and survive together"
+import json, os, signal, socket, subprocess, sys, time
+from copy import deepcopy
+from itertools import count
+from pathlib import Path
+
+import pytest, torch
+
+pytest.importorskip('accelerate')
+pytestmark = pytest.mark.skipif(not hasattr(os, 'fork') or torch.cuda.is_available(), reason='ranks are forks, with gloo')
+
+from fastai.callback.core import Callback
+from fastai.callback.training import GradientAccumulation
+from fcam.checkpoint import Interrupted
+from fcam.data import FewShotData
+from fcam.distributed import join, leave, n_ranks, rank
+from fcam.episodes import EpisodeLoader
+from fcam.learner import fcam_learner, load_fcam
+from fcam.store import StoreLoader
+
+settings = dict(preset='tiny', device='cpu', bs=192, n_query=3, n_iters=5, n_valid=4, warmup_lr=0.02, warmup_drops=(0.5,),
+                warmup_epochs=2, calibration_epochs=2, calibration_lr=0.05, module_epochs=2, joint_epochs=2, joint_lr=0.01)
+
+@pytest.fixture(scope='module')
+def data(): return FewShotData.glyphs(n_per_class=12)
+
+def launched(folder, function, n=2):
+    "What a function gives on each of `n` ranks, forks with the environment of a launcher; rank 1's prints lie in `folder`"
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        port = s.getsockname()[1]
+    folder.mkdir(exist_ok=True)
+    def one(i):
+        log = os.open(folder/f'{i}.log', os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(log, 1); os.dup2(log, 2)
+        os.environ |= dict(RANK=f'{i}', LOCAL_RANK=f'{i}', WORLD_SIZE=f'{n}', MASTER_ADDR='127.0.0.1', MASTER_PORT=f'{port}')
+        torch.save(function(), folder/f'{i}.pt')
+        leave()
+    ranks = []
+    for i in range(n):
+        ranks.append(os.fork())
+        if ranks[-1]: continue
+        try: one(i)
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+        sys.stdout.flush()
+        os._exit(0)
+    for number in ranks:                                       # one that fails ends the others, as a launcher does
+        failed = os.waitpid(-1, 0)[1]
+        if failed: break
+    if failed:
+        for number in ranks:
+            try: os.kill(number, signal.SIGKILL)
+            except ProcessLookupError: pass
+    logs = [(folder/f'{i}.log').read_text() for i in range(n)]
+    assert not failed, '\n'.join(logs)
+    return [torch.load(folder/f'{i}.pt', weights_only=False) for i in range(n)]
+
+def nets(learn):
+    "Every number that was trained or averaged, by net"
+    found = dict(student=learn.model, teacher=learn.momentum_teacher.teacher, meta=learn.meta.model)
+    return {name: {key: value.clone() for key, value in net.state_dict().items()} for name, net in found.items()}
+
+def equal(a, b): return [(net, key) for net in a for key in a[net] if not torch.equal(a[net][key], b[net][key])] == []
+
+# ---- as one process that accumulates
+
+class Draw(Callback):
+    "The same random numbers for the same part of a batch, on two ranks or in one process"
+    order = -10
+    def before_batch(self):
+        place = self.iter if n_ranks() == 1 else 2*self.iter + rank()
+        torch.manual_seed(10_000*self.epoch + place)
+
+class Double(Callback):
+    "Patches in float64: training enlarges a difference in the last digit, and there are few steps here to lose it in"
+    order = 6
+    def before_batch(self): self.learn.xb = (self.xb[0].double(),)
+    def after_loss(self): self.learn.loss = self.loss.float()  # for the recorder
+
+class Alternate(Callback):
+    "Buffers of two ranks in turn, and their mean after a step"
+    order = 4
+    def buffers(self): return [b for b in self.model.buffers() if b.is_floating_point()]
+    def put(self, values):
+        for b, value in zip(self.buffers(), values): b.copy_(value)
+    def before_fit(self): self.sets = [[b.clone() for b in self.buffers()] for _ in range(2)]
+    def before_batch(self):
+        if self.training: self.put(self.sets[self.iter%2])
+    def before_step(self): self.sets[self.iter%2] = [b.clone() for b in self.buffers()]
+    def after_step(self):
+        mean = [(a + b)/2 for a, b in zip(*self.sets)]
+        self.sets = [mean, mean]
+        self.put(mean)
+
+class Halves(StoreLoader):
+    "The shares of two ranks, one after the other"
+    def create_batches(self, samps):
+        for batch in torch.tensor(list(samps)).split(self.bs):
+            if len(batch) == self.bs: yield from (self.create_batch(batch[i::2]) for i in (0, 1))
+    def __len__(self): return 2*super().__len__()
+
+def trained(data, reference=False):
+    "Both calls, each epoch of which is better than the last, so that it is the one that is kept"
+    learn = fcam_learner(data, seed=5, cbs=[Draw(), Double()], **settings)
+    learn.model.double()
+    scores = count(1)
+    learn.episode_validation.score = lambda: float(next(scores))
+    if reference:
+        learn.add_cbs([Alternate(), GradientAccumulation(settings['bs'])])
+        learn.dls.train.__class__ = Halves
+    with learn.no_bar(), learn.no_logging(): learn.pretrain()
+    start = {name: value.clone() for name, value in learn.encoder.state_dict().items()}
+    class Rising(Draw):
+        def before_fit(self): self.learn.episode_validation.score = lambda: float(next(scores))
+    torch.manual_seed(9)                                       # of the tasks and of the metric
+    learn.meta_train(cbs=[Rising(), Double(), *([Alternate()] if reference else [])])
+    return nets(learn), start
+
+def test_like_one_process(data, tmp_path):
+    "Weights, teacher and statistics of all four stages; images, tasks and crops are the same"
+    (first, start), (second, _) = launched(tmp_path, lambda: trained(data))
+    one, begin = trained(data, reference=True)
+    assert equal(first, second)
+    for net, state in one.items():
+        for name, value in state.items():
+            if value.is_floating_point(): torch.testing.assert_close(first[net][name], value, rtol=1e-5, atol=1e-6, msg=lambda m: f'{net} {name}: {m}')
+    moved = [name for name, value in begin.items() if value.is_floating_point() and not torch.equal(value, one['meta'][f'encoder.{name}'])]
+    assert len(moved) > 50 and not equal(dict(a=one['student']), dict(a=one['teacher']))
