@@ -28,8 +28,8 @@ from .calibration import FeatureCalibration
 from .checkpoint import (ResumingLearner, learner_state, load_callbacks,
                              load_learner_state, read_state, write_state)
 from .data import FewShotData
-from .distributed import (check_divides, is_main, join, main_prints, mean_of_ranks,
-                              n_ranks, several, wait_for_all)
+from .distributed import (check_divides, is_main, join, main_prints, n_ranks, several,
+                              wait_for_all)
 from .encoder import ResNet12, n_features_of
 from .episodes import sample_episodes
 from .evaluate import Accuracy
@@ -70,7 +70,7 @@ class FCAMLearner(ResumingLearner):
             nn.Sequential(encoder, head).to(device, memory_format=torch.channels_last),
             loss_func=CrossEntropyLossFlat(), opt_func=stage_optimizer(preset, 'warm-up'),
             lr=preset.warmup_lr, cbs=[calibration, validation, *L(cbs)],
-            metrics=[ValueMetric(lambda: mean_of_ranks(calibration.soft_loss), 'soft_loss'),
+            metrics=[ValueMetric(lambda: calibration.soft_loss, 'soft_loss'),
                      ValueMetric(validation.value, 'valid_accuracy')], **kwargs)
 
 # %% ../nbs/20_learner.ipynb #65df7b37

@@ -1,8 +1,6 @@
 "Two processes train like one that adds up the gradients of both halves, stay equal to the bit, and survive together"
-import json, os, signal, socket, subprocess, sys, time
-from copy import deepcopy
+import os, signal, socket, sys
 from itertools import count
-from pathlib import Path
 
 import pytest, torch
 
@@ -11,12 +9,12 @@ pytestmark = pytest.mark.skipif(not hasattr(os, 'fork') or torch.cuda.is_availab
 
 from fastai.callback.core import Callback
 from fastai.callback.training import GradientAccumulation
-from fcam.checkpoint import Interrupted
+from fcam.checkpoint import Checkpoints, Interrupted
 from fcam.data import FewShotData
 from fcam.distributed import join, leave, n_ranks, rank
-from fcam.episodes import EpisodeLoader
 from fcam.learner import fcam_learner, load_fcam
 from fcam.store import StoreLoader
+from safetensors.torch import load_file
 
 settings = dict(preset='tiny', device='cpu', bs=192, n_query=3, n_iters=5, n_valid=4, warmup_lr=0.02, warmup_drops=(0.5,),
                 warmup_epochs=2, calibration_epochs=2, calibration_lr=0.05, module_epochs=2, joint_epochs=2, joint_lr=0.01)
@@ -31,8 +29,8 @@ def launched(folder, function, n=2):
         port = s.getsockname()[1]
     folder.mkdir(exist_ok=True)
     def one(i):
-        log = os.open(folder/f'{i}.log', os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(log, 1); os.dup2(log, 2)
+        sys.stdout = sys.stderr = open(folder/f'{i}.log', 'w', buffering=1)
+        for number in (1, 2): os.dup2(sys.stdout.fileno(), number)
         os.environ |= dict(RANK=f'{i}', LOCAL_RANK=f'{i}', WORLD_SIZE=f'{n}', MASTER_ADDR='127.0.0.1', MASTER_PORT=f'{port}')
         torch.save(function(), folder/f'{i}.pt')
         leave()
@@ -44,9 +42,7 @@ def launched(folder, function, n=2):
         except BaseException:
             import traceback
             traceback.print_exc()
-            sys.stderr.flush()
             os._exit(1)
-        sys.stdout.flush()
         os._exit(0)
     for number in ranks:                                       # one that fails ends the others, as a launcher does
         failed = os.waitpid(-1, 0)[1]
@@ -130,3 +126,66 @@ def test_like_one_process(data, tmp_path):
             if value.is_floating_point(): torch.testing.assert_close(first[net][name], value, rtol=1e-5, atol=1e-6, msg=lambda m: f'{net} {name}: {m}')
     moved = [name for name, value in begin.items() if value.is_floating_point() and not torch.equal(value, one['meta'][f'encoder.{name}'])]
     assert len(moved) > 50 and not equal(dict(a=one['student']), dict(a=one['teacher']))
+
+# ---- a run in a folder
+
+def watched(folder):
+    "Names of what this process writes, makes, renames or removes in `folder` from now on"
+    found = []
+    def watch(event, arguments):
+        writes = event == 'open' and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        if not (writes or event in ('os.mkdir', 'os.rename', 'os.remove', 'os.rmdir')): return
+        if isinstance(arguments[0], (str, os.PathLike)) and str(arguments[0]).startswith(str(folder)): found.append(str(arguments[0]))
+    sys.addaudithook(watch)
+    return found
+
+tasks = [dict(n_shot=1, n_query=3, n_episodes=9), dict(n_shot=5, n_query=2, n_episodes=17), dict(n_shot=1, n_query=3, n_episodes=3, fresh=True)]
+def accuracies(model, data): return [model.accuracy(data.test, **dict(n_views=2) | task).per_episode for task in tasks]
+
+class SignalOne(Callback):
+    "A signal reaches rank 1 alone, within the second epoch of calibration"
+    order = 30
+    def before_batch(self):
+        if rank() == 1 and (self.learn.stage, self.epoch, self.iter) == ('calibration', 1, 1): signal.raise_signal(signal.SIGTERM)
+
+def run(data, folder, signalled=False):
+    "Both calls in a folder: the learner, its history, the next random number; or where it was interrupted"
+    learn = fcam_learner(data, folder=folder/'run', seed=5, cbs=[SignalOne()] if signalled else [], **settings)
+    try: learn.pretrain()
+    except Interrupted as e: return e.signal, learn.resumed
+    learn.meta_train()
+    rows = [{key: value for key, value in row.items() if key != 'seconds'} for row in learn.history]
+    return learn, (nets(learn), rows, torch.rand(()).item())
+
+def ten_lines(data, folder):
+    "And what comes after it"
+    written = watched(folder)
+    learn, trained = run(data, folder)
+    learn.save_fcam(folder/'model')
+    table = learn.results(shots=1, n_episodes=5, n_query=2, progress=False).astype(str)
+    return *trained, accuracies(load_fcam(folder/'model', device='cpu'), data), str(learn.evaluate(n_query=3)), table, written
+
+def test_run(data, tmp_path):
+    "Rank 0 alone writes and prints; a signal that one rank hears ends both after the same batch, and they go on to the bit"
+    first, second = launched(tmp_path/'whole', lambda: ten_lines(data, tmp_path/'whole'))
+    (nets, rows, crops, found, accuracy, table, written), (*_, other_crops, _, other_accuracy, other_table, other_written) = first, second
+    assert equal(nets, second[0]) and rows == second[1] and accuracy == other_accuracy and table.equals(other_table)
+    assert crops != other_crops                                # random numbers of their own
+    assert all(any(part in name for name in written) for part in ('checkpoints', 'stages', 'model')) and other_written == []
+    assert 'warm-up: 2 epochs' in (tmp_path/'whole'/'0.log').read_text() and (tmp_path/'whole'/'1.log').read_text() == ''
+    model = load_fcam(tmp_path/'whole'/'model', device='cpu')  # evaluation by one process
+    for one, two in zip(accuracies(model, data), found): assert torch.equal(one, two)
+
+    halves = launched(tmp_path/'cut', lambda: run(data, tmp_path/'cut', signalled=True))
+    assert halves == [(signal.SIGTERM, dict(stage='calibration', epoch=1, n_epochs=2))]*2
+    with pytest.raises(ValueError, match='begun with 2 processes, not 1'): fcam_learner(data, folder=tmp_path/'cut'/'run', seed=5, **settings)
+    again = launched(tmp_path/'cut', lambda: run(data, tmp_path/'cut')[1])
+    for whole, resumed in zip((first, second), again): assert equal(whole[0], resumed[0]) and whole[1:3] == resumed[1:]
+    last = [load_file(Checkpoints(tmp_path/name/'run'/'checkpoints').files[-1]) for name in ('whole', 'cut')]
+    assert any('random/1' in name for name in last[0]) and equal(dict(state=last[0]), dict(state=last[1]))
+
+def test_divides(data, tmp_path):
+    def divide():
+        try: fcam_learner(data, **settings | dict(bs=75))
+        except ValueError as e: return str(e)
+    assert all('take a multiple of 2 such as 76' in said for said in launched(tmp_path, divide))
