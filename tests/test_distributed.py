@@ -17,7 +17,7 @@ from fcam.store import StoreLoader
 from safetensors.torch import load_file
 
 settings = dict(preset='tiny', device='cpu', bs=192, n_query=3, n_iters=5, n_valid=4, warmup_lr=0.02, warmup_drops=(0.5,),
-                warmup_epochs=2, calibration_epochs=2, calibration_lr=0.05, module_epochs=2, joint_epochs=2, joint_lr=0.01)
+                warmup_epochs=2, calibration_epochs=2, calibration_lr=0.05, module_epochs=2, joint_epochs=2, joint_lr=0.01, activation_checkpointing=True)
 
 @pytest.fixture(scope='module')
 def data(): return FewShotData.glyphs(n_per_class=12)
