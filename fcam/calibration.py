@@ -16,6 +16,7 @@ from fastai.torch_core import get_model, maybe_gather
 from fastcore.basics import patch, store_attr
 from torch import Tensor, nn
 
+from .checks import check_count, check_number, check_switch
 from .losses import cascade_kl
 from .patches import RandomPatches
 
@@ -42,8 +43,7 @@ class MomentumTeacher(Callback):
     def __init__(self,
         momentum:float=0.999, # m in [0, 1); 0 copies the student at every step
     ):
-        if not 0 <= momentum < 1:
-            raise ValueError(f'momentum {momentum}: m in [0, 1) is needed, 0.999 in the paper')
+        check_number('momentum', momentum, '[0, 1)')
         self.momentum,self.teacher,self.n_updates,self._cancelled = momentum,None,0,False
     @property
     def student(self):
@@ -83,12 +83,15 @@ def load_state_dict(self:MomentumTeacher,
     self.n_updates = state['n_updates']
 
 # %% ../nbs/07_calibration.ipynb #89395b98
-def _check_calibration(n_patches, n_hard, soft_weight):
+def _check_calibration(n_patches, n_hard, **settings):
     "`ValueError` for settings that leave a loss without patches, or reward disagreement"
-    if not 0 < n_hard < n_patches:
-        raise ValueError(f'n_hard {n_hard} of {n_patches} patches: at least one patch needs '
-                         'the label and one the teacher')
-    if soft_weight < 0: raise ValueError(f'soft_weight {soft_weight}: lambda cannot be negative')
+    check_count('n_hard', n_hard)
+    if n_hard >= n_patches: raise ValueError(f'n_hard is {n_hard} of {n_patches} patches: '
+        'at least one patch needs the label and one the teacher')
+    check_number('soft_weight', settings['soft_weight'], '[0, inf)')
+    check_count('warmup_epochs', settings['warmup_epochs'], '[0, inf)')
+    check_number('class_temperature', settings['class_temperature'], '(0, inf]')
+    check_switch('permute', settings['permute'])
 
 # %% ../nbs/07_calibration.ipynb #07af7bb9
 class FeatureCalibration(Callback):
@@ -104,7 +107,8 @@ class FeatureCalibration(Callback):
         momentum:float=0.999, # m of the `MomentumTeacher` that is added where there is none
     ):
         patches = RandomPatches(n_patches=4, size=84) if patches is None else patches
-        _check_calibration(patches.n_patches, n_hard, soft_weight)
+        _check_calibration(patches.n_patches, n_hard, soft_weight=soft_weight, permute=permute,
+                           warmup_epochs=warmup_epochs, class_temperature=class_temperature)
         store_attr()
         self.epochs_done,self.started,self.soft_loss = 0,False,None
         self._soft_sum,self._n_soft = 0.,0

@@ -5,7 +5,9 @@
 # %% ../nbs/05_data.ipynb #811415b0
 from __future__ import annotations
 
-import random, textwrap
+import json, random, textwrap
+from hashlib import blake2b
+from numbers import Real
 from pathlib import Path
 
 import matplotlib.pyplot as plt, numpy as np, torch
@@ -16,10 +18,13 @@ from PIL import ImageOps
 from torch import Tensor
 from torchvision.utils import make_grid
 from .glyphs import glyph_arrays
-from .layouts import (check_disjoint, cifar_arrays, cub_layout, folder_layout,
-                          mini_imagenet_layout, tiered_imagenet_layout)
-from .store import (ImageFiles, ImageStore, StoreLoader, free_memory, megabytes,
-                        split_images)
+from .images import left_out_line, printable
+from .layouts import check_disjoint, folder_layout
+from .loader import StoreLoader
+from .memory import free_memory, megabytes
+from .published import (cifar_arrays, cub_layout, mini_imagenet_layout,
+                            tiered_imagenet_layout)
+from .store import ImageFiles, ImageStore, split_images
 
 # %% auto #0
 __all__ = ['FewShotData']
@@ -61,11 +66,13 @@ def _statistics(
             raise ValueError(f"stats {stats!r} is not known; give 'train', 'imagenet', 'cifar' or "
                              '(mean, std)')
         stats = _STATS[stats]
-    mean, std = (torch.as_tensor(np.asarray(o), dtype=torch.float) for o in stats)
-    if mean.shape != (3,) or std.shape != (3,) or not (std > 0).all() or mean.max() > 1:
+    try: numbers = torch.stack([torch.as_tensor(np.asarray(o), dtype=torch.float) for o in stats])
+    except (TypeError, ValueError, RuntimeError): numbers = torch.empty(0)
+    fine = numbers.shape == (2, 3) and numbers.isfinite().all() and (numbers[1] > 0).all()
+    if not fine or numbers[0].min() < 0 or numbers[0].max() > 1:
         raise ValueError('stats is (mean, std), three numbers each, for images in [0, 1], std '
                          'above zero; divide those in 0..255 by 255')
-    return mean, std
+    return tuple(numbers)
 
 # %% ../nbs/05_data.ipynb #b80b667a
 class FewShotData:
@@ -80,7 +87,10 @@ class FewShotData:
     ):
         self.train, self.valid, self.test, self.name = train, valid, test, name
         check_disjoint(self.splits)
+        self.left_out = {}                 # reason to paths of what `from_files` left out
         self.mean, self.std = (o.to(train.device) for o in _statistics(stats, train))
+        computed = stats is None or isinstance(stats, str) and stats == 'train'
+        self.given_stats = None if computed else [self.mean.tolist(), self.std.tolist()]
     @property
     def sets(self): # 'train', 'valid', 'test' to stores
         "The three stores by name"
@@ -88,9 +98,12 @@ class FewShotData:
     splits = property(lambda self: {k: list(o.classes) for k, o in self.sets.items()},
                       doc="'train', 'valid', 'test' to class names, as `from_folder` takes them")
     device = property(lambda self: self.train.device, doc='Where the training images are')
-    def __repr__(self):
-        counts = (f'{k} {len(o)} images of {o.n_classes} classes' for k, o in self.sets.items())
-        return f'FewShotData {self.name}: ' + ', '.join(counts)
+
+# %% ../nbs/05_data.ipynb #b6616fe3
+@patch
+def __repr__(self:FewShotData):
+    counts = (f'{k} {len(o)} images of {o.n_classes} classes' for k, o in self.sets.items())
+    return f'FewShotData {printable(self.name)}: ' + ', '.join(counts)
 
 # %% ../nbs/05_data.ipynb #67c80ae3
 @patch
@@ -115,6 +128,13 @@ def from_arrays(cls:FewShotData,
     sets = {'train': train, 'valid': valid, 'test': test}
     return cls(*(ImageStore.from_arrays(o, k) for k, o in sets.items()), name=name, stats=stats)
 
+# %% ../nbs/05_data.ipynb #2dcc6087
+@patch
+def fingerprint(self:FewShotData)->str: # 32 hexadecimal digits
+    "A digest of classes, labels, images and given statistics, the same wherever the images lie"
+    parts = [{k: o.fingerprint() for k, o in self.sets.items()}, self.given_stats]
+    return blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
+
 # %% ../nbs/05_data.ipynb #ddde5ed7
 @patch
 def dls(self:FewShotData,
@@ -125,6 +145,8 @@ def dls(self:FewShotData,
     seed:int|None=None, # of the order; None: from Python's `random`
 )->DataLoaders: # batches `((images, sizes), labels)`; the validation loader is empty
     "fastai loaders over the training classes; `ValueError` if not one batch can be filled"
+    if not isinstance(bs, (int, np.integer)) or bs < 1:
+        raise ValueError(f'bs {bs!r}: images per batch are a whole number, 1 or more')
     if drop_last and len(self.train) < bs:
         raise ValueError(f'{len(self.train)} training images do not fill one batch of {bs}: '
                          'lower bs, or give drop_last=False')
@@ -150,8 +172,8 @@ def _range(
 
 @patch
 def summary(self:FewShotData)->str: # a table as text
-    "Images, classes, sizes (height x width), memory and left-out files of the three sets"
-    rows = [('set', 'classes', 'images', 'per class', 'pixels', 'memory', 'left out')]
+    "Images, classes, sizes (height x width), memory and broken files by set, and what was left out"
+    rows = [('set', 'classes', 'images', 'per class', 'pixels', 'memory', 'broken')]
     for name, o in self.sets.items():
         per_class = _range(torch.bincount(o.labels.cpu()).tolist())
         pixels = ' x '.join(_range(side) for side in o.sizes.T.tolist())
@@ -160,7 +182,8 @@ def summary(self:FewShotData)->str: # a table as text
         rows.append([str(value) for value in row])
     widths = [max(map(len, column)) for column in zip(*rows)]
     padded = [[c.ljust(w) for c, w in zip(row, widths)] for row in rows]
-    return _Table('\n'.join([self.name, *('  '.join(row).rstrip() for row in padded)]))
+    lines = [printable(self.name), *('  '.join(row).rstrip() for row in padded)]
+    return _Table('\n'.join(lines + [left_out_line(self.left_out)]*bool(self.left_out)))
 
 # %% ../nbs/05_data.ipynb #91ddcf62
 def _tiles(
@@ -190,14 +213,16 @@ def show_batch(self:FewShotData,
     "A figure of some images of some classes"
     if which not in self.sets:
         raise ValueError(f"which is 'train', 'valid' or 'test', not {which!r}")
+    if min(n_classes, n) < 1: raise ValueError(f'n_classes {n_classes} and n {n}: 1 or more each')
     store, rng = self.sets[which], random.Random(seed)
     labels = sorted(rng.sample(range(store.n_classes), min(n_classes, store.n_classes)))
     grid = make_grid(_tiles(store, labels, n, rng).flatten(0, 1), nrow=n, pad_value=255)
     fig, ax = plt.subplots(figsize=(0.8*n + 1.6, 0.85*len(labels)))
     ax.imshow(grid.permute(1, 2, 0))
-    names = [textwrap.fill(store.classes[o].replace('_', ' '), 20) for o in labels]
+    names = [printable(store.classes[o]).replace('_', ' ') for o in labels]
+    names = [textwrap.fill(o, 20, max_lines=3, placeholder=' ...') for o in names]
     middles = (np.arange(len(labels)) + 0.5)*grid.shape[1]/len(labels)
-    ax.set_yticks(middles, names, fontsize=8)
+    ax.set_yticks(middles, names, fontsize=8, parse_math=False)                # a $ is a $
     ax.set(xticks=[], frame_on=False)
     ax.tick_params(length=0)
     fig.tight_layout(pad=0.2)
@@ -233,21 +258,27 @@ def from_files(cls:FewShotData,
     size=None, # None: full resolution; int: the shorter side in pixels; (height, width)
     max_bytes:int|None=None, # what does not fit stays on disk; None: half of the free memory
     skip_broken:bool=False, # leave broken files out, and count them
+    left_out:dict|None=None, # reason to paths of what is no image, to be said
 )->FewShotData:
     "Data from lists of image files; `ValueError` names a class that is shared or a broken file"
     check_disjoint(files)
-    sets = {k: ImageFiles(o, skip_broken) for k, o in files.items()}
-    for o in sets.values(): o.measure()
     room = free_memory()//2 if max_bytes is None else max_bytes
+    if not (isinstance(room, Real) and room >= 0):
+        raise ValueError(f'max_bytes {max_bytes!r} is no number of bytes, 0 or more')
+    sets = {k: ImageFiles(o, skip_broken).measure() for k, o in files.items()}
     stores = {}
     for k, o in sets.items():
         stores[k] = o.store(size, room, k)
         room -= stores[k].nbytes
-    return cls(**stores, name=name, stats=stats)
+    data = cls(**stores, name=name, stats=stats)
+    broken = [file for o in sets.values() for file in o.skipped]
+    data.left_out = {**(left_out or {}), **({'broken': broken} if broken else {})}
+    if data.left_out: print(f'{printable(name)}: {left_out_line(data.left_out)}')
+    return data
 
 # %% ../nbs/05_data.ipynb #213f4c37
 @patch(cls_method=True)
-@delegates(FewShotData.from_files)
+@delegates(FewShotData.from_files, but=['left_out'])
 def from_folder(cls:FewShotData,
     path, # class folders, or train, val and test folders of them
     splits=None, # dict from set to class names, JSON file of one, or a shipped one ('cifar_fs')
@@ -257,8 +288,10 @@ def from_folder(cls:FewShotData,
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData:
     "Data from folders; `FileNotFoundError`, or `ValueError` that names the class or file at fault"
+    left_out = {}
+    files = folder_layout(path, splits, seed, left_out=left_out)
     name = name or Path(path).expanduser().resolve().name
-    return cls.from_files(folder_layout(path, splits, seed), name, size=size, **kwargs)
+    return cls.from_files(files, name, size=size, left_out=left_out, **kwargs)
 
 # %% ../nbs/05_data.ipynb #8fe6d426
 @patch(cls_method=True)
@@ -283,7 +316,7 @@ def fc100(cls:FewShotData,
 
 # %% ../nbs/05_data.ipynb #93619c21
 @patch(cls_method=True)
-@delegates(FewShotData.from_files, but=['name'])
+@delegates(FewShotData.from_files, but=['name', 'left_out'])
 def mini_imagenet(cls:FewShotData,
     path, # class folders, train, val and test folders of them, ImageNet, or a folder `images`
     size=None, # None: full resolution; int: the shorter side in pixels; (height, width)
@@ -291,12 +324,14 @@ def mini_imagenet(cls:FewShotData,
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 64, 16 and 20 classes of 600 images
     "mini-ImageNet (Ravi & Larochelle 2017) at full resolution; `ValueError` for what is missing"
-    files = mini_imagenet_layout(path)
-    data = cls.from_files(files, size=size, stats=stats, **kwargs)
+    files = mini_imagenet_layout(path, left_out := {})
+    data = cls.from_files(files, 'mini_imagenet', size=size, stats=stats, left_out=left_out,
+                          **kwargs)
     return _of_benchmark(data, 'mini_imagenet')
 
+# %% ../nbs/05_data.ipynb #881a9fbe
 @patch(cls_method=True)
-@delegates(FewShotData.from_files, but=['name'])
+@delegates(FewShotData.from_files, but=['name', 'left_out'])
 def tiered_imagenet(cls:FewShotData,
     path, # the training folder of ImageNet, or train, val and test folders of class folders
     size=None, # None: full resolution; int: the shorter side in pixels; (height, width)
@@ -304,13 +339,14 @@ def tiered_imagenet(cls:FewShotData,
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 351, 97 and 160 classes of about 1280 images
     "tieredImageNet (Ren et al. 2018) at full resolution; `ValueError` for what is missing"
-    files = tiered_imagenet_layout(path)
-    data = cls.from_files(files, size=size, stats=stats, **kwargs)
+    files = tiered_imagenet_layout(path, left_out := {})
+    data = cls.from_files(files, 'tiered_imagenet', size=size, stats=stats, left_out=left_out,
+                          **kwargs)
     return _of_benchmark(data, 'tiered_imagenet')
 
 # %% ../nbs/05_data.ipynb #4e8684a6
 @patch(cls_method=True)
-@delegates(FewShotData.from_files, but=['name'])
+@delegates(FewShotData.from_files, but=['name', 'left_out'])
 def cub(cls:FewShotData,
     path, # folder CUB_200_2011, or the one that holds it
     crop:bool=True, # cut the box of the bird out
@@ -321,4 +357,4 @@ def cub(cls:FewShotData,
 )->FewShotData: # 100, 50 and 50 classes of about 59 images
     "CUB-200-2011 with FEAT's class lists; `FileNotFoundError` or `ValueError` for what is missing"
     files = cub_layout(path, crop, splits)
-    return _of_benchmark(cls.from_files(files, size=size, stats=stats, **kwargs), 'cub')
+    return _of_benchmark(cls.from_files(files, 'cub', size=size, stats=stats, **kwargs), 'cub')

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torchvision.ops import drop_block2d
 
+from .checks import check_count, check_number
+
 # %% ../nbs/02_encoder.ipynb #6e7db6d1
 def _conv_bn(
     n_in:int, # channels in
@@ -48,13 +50,14 @@ class ResBlock(nn.Module):
         return drop_block2d(x, self.drop_block, side - 1 + side%2, training=self.training)
 
 # %% ../nbs/02_encoder.ipynb #8339bdd0
-def _check_resnet12(width, drop_block):
+def _check_resnet12(width, in_channels, drop_block):
     "`ValueError` for a width or a probability that the network cannot have"
-    if width < 2 or width % 2:
-        raise ValueError(f'width {width}: the second block has 2.5 times the width, so take an '
-                         f'even number, for example {max(2, width + 1)}')
-    if not 0 <= drop_block < 1:
-        raise ValueError(f'drop_block {drop_block}: a probability in [0, 1) is needed')
+    check_count('width', width, '[2, 1024]')
+    if width % 2:
+        raise ValueError(f'width is {width}: the second block has 2.5 times the width, so take an '
+                         f'even number, for example {width + 1}')
+    check_count('in_channels', in_channels, '[1, 1000]')
+    check_number('drop_block', drop_block, '[0, 1)')
 
 # %% ../nbs/02_encoder.ipynb #3bf4affb
 class ResNet12(nn.Module):
@@ -65,7 +68,7 @@ class ResNet12(nn.Module):
         drop_block:float=0., # DropBlock probability in the last two blocks, in [0, 1)
     ):
         super().__init__()
-        _check_resnet12(width, drop_block)
+        _check_resnet12(width, in_channels, drop_block)
         self.width, self.in_channels, self.drop_block = width, in_channels, drop_block
         widths = [in_channels, width, width*5//2, width*5, width*10]
         drops = [0., 0., drop_block, drop_block]
@@ -76,7 +79,10 @@ class ResNet12(nn.Module):
                 nn.init.kaiming_normal_(m.weight, mode='fan_out', nonlinearity='leaky_relu')
     def forward(self,
         x:Tensor, # `(batch, in_channels, height, width)`, at least 16 pixels a side
-    ): return self.pool(self.blocks(x)).flatten(1)
+    ):
+        if min(x.shape[-2:]) < 16: raise ValueError(
+            f'patches of {tuple(x.shape[-2:])} pixels: ResNet12 needs at least 16 a side')
+        return self.pool(self.blocks(x)).flatten(1)
 
 # %% ../nbs/02_encoder.ipynb #980647ae
 def n_features_of(

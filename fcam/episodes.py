@@ -15,6 +15,7 @@ from fastai.data.load import DataLoader
 from fastcore.basics import patch, store_attr
 from torch import Tensor
 
+from .checks import check_count, check_seed
 from .data import FewShotData
 from .store import ImageStore
 
@@ -27,9 +28,7 @@ class Episodes(NamedTuple):
 # %% ../nbs/12_episodes.ipynb #7d9494e9
 def _check_task(labels, n_way, n_shot, n_query, classes=None):
     "The number of images of each class; `ValueError` where a task cannot be drawn"
-    if min(n_way, n_shot, n_query) < 1:
-        raise ValueError(f'n_way {n_way}, n_shot {n_shot}, n_query {n_query}: '
-                         'each must be at least 1')
+    for name, n in dict(n_way=n_way, n_shot=n_shot, n_query=n_query).items(): check_count(name, n)
     counts = np.bincount(labels)
     if n_way > len(counts):
         raise ValueError(f'{n_way}-way tasks need {n_way} classes and there are {len(counts)}: '
@@ -37,8 +36,13 @@ def _check_task(labels, n_way, n_shot, n_query, classes=None):
     short = counts.argmin()
     if counts[short] < n_shot + n_query:
         name = f'class {classes[short]!r}' if classes is not None else f'class {short}'
+        advice = 'lower one of them or add images'
+        if n_query < counts[short]: advice = (f'with {n_query} queries it gives at most '
+            f'{counts[short] - n_query} shots')
+        elif counts[short] > n_shot: advice = (f'with {n_shot} shots it gives at most '
+            f'{counts[short] - n_shot} queries')
         raise ValueError(f'{name} has {counts[short]} images, fewer than n_shot + n_query = '
-                         f'{n_shot} + {n_query}: lower one of them or add images')
+                         f'{n_shot} + {n_query}: {advice}')
     return counts
 
 # %% ../nbs/12_episodes.ipynb #8cc09293
@@ -53,6 +57,8 @@ def sample_episodes(
 )->Episodes: # of int64 tensors on the CPU
     "Tasks, the same for a seed on every machine; `ValueError` for too few classes or images"
     labels = np.asarray(torch.as_tensor(labels).cpu())
+    check_count('n_episodes', n_episodes, '[1, 1000000]')
+    check_seed(seed)
     counts = _check_task(labels, n_way, n_shot, n_query=n_query, classes=classes)
     by_class, starts = np.argsort(labels, kind='stable'), np.cumsum(counts) - counts
     rng = np.random.RandomState(seed)

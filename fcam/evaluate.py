@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from contextlib import contextmanager, suppress
 from inspect import signature
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from fastcore.basics import patch, store_attr
 from fastprogress.fastprogress import progress_bar
 from torch import Tensor, nn
 
+from .checks import check_count, check_seed
 from .distributed import gathered, is_main, n_ranks, rank
 from .episodes import sample_episodes
 from .patches import RandomPatches, named_generator
@@ -29,8 +31,10 @@ class Accuracy:
     "Accuracies of episodes, shown as mean ± 95 % interval; `ValueError` for none or not finite"
     def __init__(self,
         per_episode:Tensor, # `(n_episodes,)`, percent
+        episodes:dict=None, # what names the list of episodes, where it is known
     ):
         self.per_episode = torch.as_tensor(per_episode).cpu().double()
+        self.episodes = episodes
         if self.per_episode.ndim != 1 or not len(self.per_episode):
             raise ValueError('an accuracy needs the results of at least one episode, as a vector')
         if not self.per_episode.isfinite().all():
@@ -51,11 +55,17 @@ class Accuracy:
 def __sub__(self:Accuracy,
     other:Accuracy, # of the same episodes
 )->Accuracy: # its `mean` and `ci95` are those of the difference
-    "The difference within each episode; `ValueError` for another number of episodes"
+    "The difference within each episode; `ValueError` for other episodes"
+    if not isinstance(other, Accuracy): return NotImplemented
+    first, second = self.episodes or {}, other.episodes or {}
+    changed = [name for name in first.keys() & second.keys() if first[name] != second[name]]
+    if changed:
+        found = ', '.join(f'{name} {first[name]} and {second[name]}' for name in sorted(changed))
+        raise ValueError(f'these are other episodes, of {found}: compare on the same list')
     n, n_other = len(self.per_episode), len(other.per_episode)
     if n != n_other:
         raise ValueError(f'{n} and {n_other} episodes: compare on the same list of episodes')
-    return Accuracy(self.per_episode - other.per_episode)
+    return Accuracy(self.per_episode - other.per_episode, self.episodes or other.episodes)
 
 # %% ../nbs/15_evaluate.ipynb #4a9e59e6
 @contextmanager
@@ -74,7 +84,8 @@ def eval_mode(
 @torch.no_grad()
 def _embed(encoder, patches, bs):
     "As `embed`, in the precision of the encoder's output"
-    flat = patches.flatten(0, -4)
+    weights = (p.dtype for p in encoder.parameters() if p.is_floating_point())
+    flat = patches.flatten(0, -4).to(next(weights, patches.dtype))
     with eval_mode(encoder), torch.autocast(flat.device.type, enabled=flat.is_cuda):
         features = torch.cat([encoder(part) for part in flat.split(bs)])
     if not features.isfinite().all():
@@ -100,6 +111,8 @@ class FreshFeatures:
         seed:int=0, # of the crops
         bs:int=256, # patches a forward call
     ):
+        check_seed(seed)
+        check_count('bs', bs)
         store_attr()
         self.labels, self.classes = store.labels, store.classes
         self.device = next((p.device for p in encoder.parameters()), store.device)
@@ -169,7 +182,7 @@ class FeatureBank(FreshFeatures):
         place:str='auto', # 'device', 'memory', 'disk' (folder for temporary files), or by room
     ):
         super().__init__(encoder, store, patches, seed=seed, bs=bs)
-        self.n_views, self.place, self.bank = n_views, place, None
+        self.n_views, self.place, self.bank = check_count('n_views', n_views), place, None
         images = torch.arange(len(store)) if images is None else torch.as_tensor(images).unique()
         self.row = torch.full((len(store),), -1)
         self.row[images] = torch.arange(len(images))
@@ -234,6 +247,23 @@ def _settings(sfc, structured):
     signature(structured_fc).bind(None, None, **(sfc or {}))
     return sfc or {}
 
+def _counts(n_shot, n_episodes, bs, structured):
+    "The number of episodes, and of those at once"
+    if n_episodes is None: n_episodes = 5000 if n_shot == 1 else 600
+    if bs is None: bs = 16 if structured else 4
+    return n_episodes, check_count('bs', bs)
+
+def _checksum(features):
+    "Tells sets of images apart by their classes, as the episodes do"
+    return f'{crc32(repr((features.classes, features.labels.tolist())).encode()):08x}'
+
+# %% ../nbs/15_evaluate.ipynb #3b963718
+def _sets(features, support, query, episodes):
+    "Features of the support `(b, n_way, n_shot, n, d)` and of the queries of some episodes"
+    found = features(torch.cat([support, query], -1).flatten(1), episodes)
+    counts = support.shape[2], query.shape[2]
+    return found.unflatten(1, (support.shape[1], -1)).split(counts, dim=2)
+
 def _episode_accuracy(metric, support, query, structured, sfc):
     "Percent, `(b,)`, of support `(b, n_way, n_shot, n, d)` and query `(b, n_way, n_query, n, d)`"
     with eval_mode(metric), torch.autocast(query.device.type, enabled=query.is_cuda):
@@ -261,14 +291,15 @@ def evaluate(
     progress:bool=False, # show a bar
 )->Accuracy:
     "Accuracy over episodes (Appendix B); `ValueError` for too few images or a score not finite"
-    sfc, n_episodes = _settings(sfc, structured), n_episodes or (5000 if n_shot == 1 else 600)
-    support, query = sample_episodes(features.labels, n_way=n_way, n_shot=n_shot, n_query=n_query,
-        n_episodes=n_episodes, seed=seed, classes=features.classes)
-    results, batches = [], torch.arange(n_episodes).split(bs or (16 if structured else 4))
+    n_episodes, bs = _counts(n_shot, n_episodes, bs=bs, structured=structured)
+    sfc, task = _settings(sfc, structured), dict(n_way=n_way, n_shot=n_shot, n_query=n_query)
+    support, query = sample_episodes(features.labels, **task, n_episodes=n_episodes, seed=seed,
+                                     classes=features.classes)
+    results, batches = [], torch.arange(n_episodes).split(bs)
     mine = batches[rank()::n_ranks()]
     for e in progress_bar(mine, leave=False) if progress and is_main() else mine:
-        found = features(torch.cat([support[e], query[e]], -1).flatten(1), e)
-        shots, queries = found.unflatten(1, (n_way, -1)).split([n_shot, n_query], dim=2)
-        results.append(_episode_accuracy(metric, shots, queries, structured, sfc))
+        sets = _sets(features, support[e], query[e], episodes=e)
+        results.append(_episode_accuracy(metric, *sets, structured, sfc))
     found = gathered(results)
-    return Accuracy(torch.cat([found[i%len(found)][i//len(found)] for i in range(len(batches))]))
+    results = [found[i%n_ranks()][i//n_ranks()] for i in range(len(batches))]
+    return Accuracy(torch.cat(results), task | dict(seed=seed, images=_checksum(features)))

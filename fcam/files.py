@@ -21,7 +21,7 @@ from safetensors.torch import save
 def replacing(
     path, # of the file to write
 ): # gives the path of an empty file beside it, to be written by the `with` block
-    "At the end of the `with` block the new file takes the name at once; an error leaves the old one"
+    "The new file takes the name at the end of the block, at once; an error leaves the old one"
     path = Path(path)
     partial = path.with_name(f'.tmp-{os.getpid()}-{abs(hash(path.name))%10**8}')
     try:

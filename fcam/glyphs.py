@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageFont
 from torch import Tensor
+from .memory import free_memory, megabytes
 
 # %% auto #0
 __all__ = ['cache_folder', 'glyph_arrays']
@@ -189,6 +190,18 @@ def _cached(
         with suppress(OSError): part.unlink()
     return arrays
 
+# %% ../nbs/04_glyphs.ipynb #fc26cb46
+def _check_glyphs(n_per_class, size, seed):
+    "`ValueError` for numbers that give no glyphs, or more than the memory holds"
+    whole = all(isinstance(o, (int, np.integer)) for o in (n_per_class, size, seed))
+    if not whole or n_per_class < 1 or size < 16 or abs(seed) >= 2**63:
+        raise ValueError('glyphs need whole numbers: n_per_class of 1 or more, size of 16 or more '
+                         f'and a seed, not {n_per_class!r}, {size!r} and {seed!r}')
+    n_bytes, room = 2*100*int(n_per_class)*3*int(size)**2, free_memory()    # drawn, then joined
+    if n_bytes > room:
+        raise ValueError(f'{n_per_class} glyphs a class of {size} pixels need {megabytes(n_bytes)} '
+                         f'and {megabytes(room)} are free: lower n_per_class or size')
+
 # %% ../nbs/04_glyphs.ipynb #96df766a
 def glyph_arrays(
     n_per_class:int=100, # images per class, 1 or more
@@ -196,9 +209,7 @@ def glyph_arrays(
     seed:int=0, # fixes every image
 )->dict: # 'train', 'valid', 'test' to `{class: (n_per_class, 3, size, size) uint8 array}`
     "Images of 64 training, 16 validation and 20 test letters; `ValueError` for bad numbers"
-    if n_per_class < 1 or size < 16:
-        raise ValueError('glyphs need n_per_class of 1 or more and size of 16 or more, '
-                         f'not {n_per_class} and {size}')
+    _check_glyphs(n_per_class, size, seed)
     def draw():
         generator = torch.Generator().manual_seed(seed)
         sets = {k: _glyph_set(o, n_per_class, size, generator) for k, o in _GLYPHS.items()}

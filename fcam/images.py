@@ -5,26 +5,36 @@
 # %% ../nbs/03_images.ipynb #cf44cde0
 from __future__ import annotations
 
-import os
+import hashlib, os, warnings
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np, torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError, features
 from torch import Tensor
 
 # %% auto #0
-__all__ = ['channels_first', 'load_image', 'measure_image', 'resized_size', 'read_image', 'class_folders', 'image_files']
+__all__ = ['channels_first', 'quiet_pillow', 'load_image', 'measure_image', 'resized_size', 'read_image', 'class_folders',
+           'image_files', 'printable', 'left_out_line', 'file_digest']
 
 # %% ../nbs/03_images.ipynb #f5a45186
+_NO_RANGE = {'F': 'floating-point numbers', 'I': '32-bit integers'}
+
+def _check_mode(
+    image:Image.Image, # as opened
+):
+    "`ValueError` for pixels whose range nothing says"
+    grey16 = image.format in ('PNG', 'PPM')        # their 16 bits are mode I in some Pillows
+    if image.mode == 'F' or image.mode == 'I' and not grey16:
+        raise ValueError(f'its pixels are {_NO_RANGE[image.mode]} of unknown range; '
+                         'save it with 8 or 16 bits per channel')
+
 def _rgb(
-    image:Image.Image, # any mode but floating point
+    image:Image.Image, # any mode
 )->Image.Image: # mode RGB
-    "An image upright, over white, in 8 bits per channel; `ValueError` for floating-point pixels"
+    "An image upright, over white, in 8 bits per channel; `ValueError` for pixels of unknown range"
+    _check_mode(image)
     image = ImageOps.exif_transpose(image)
-    if image.mode == 'F':
-        raise ValueError('its pixels are floating-point numbers of unknown range; '
-                         'save it with 8 bits per channel')
     if image.mode.startswith('I'):
         image = Image.fromarray((np.asarray(image).clip(0, 65535)//257).astype(np.uint8))
     if 'A' in image.mode or 'a' in image.mode or 'transparency' in image.info:
@@ -33,20 +43,39 @@ def _rgb(
     return image.convert('RGB')
 
 # %% ../nbs/03_images.ipynb #f5f320d0
+_FORMATS = ('JPEG', 'PNG', 'GIF', 'BMP', 'DIB', 'WEBP', 'TIFF', 'PPM', 'JPEG2000', 'AVIF')
+
+def _formats()->list:
+    "Names of the formats that are read; AVIF where this Pillow has it"
+    return [o for o in _FORMATS if o != 'AVIF' or features.check('avif')]
+
+def _reason(
+    error:Exception, # met while a file was read
+)->str:
+    "What is wrong with a file, without its name"
+    if isinstance(error, UnidentifiedImageError):
+        lacking = '' if 'AVIF' in _formats() else '; this Pillow lacks AVIF'
+        return f'its content is no image of a known format ({", ".join(_formats())}{lacking})'
+    if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
+        return f'it has more than {Image.MAX_IMAGE_PIXELS:,} pixels; make it smaller'
+    return getattr(error, 'strerror', None) or str(error) or type(error).__name__
+
+# %% ../nbs/03_images.ipynb #df61645f
 @contextmanager
 def _opened(
     file, # path
 ):
     "The image in a file, not yet decoded; `ValueError` names a file that is empty or broken"
     try:
+        if os.path.exists(file) and not os.path.isfile(file): raise ValueError('it is no file')
         if os.path.getsize(file) == 0: raise ValueError('the file is empty')
-        with Image.open(file) as image: yield image
+        with Image.open(file, formats=_formats()) as image: yield image
     except FileNotFoundError as e:
         raise FileNotFoundError(f'there is no image file {str(file)!r}') from e
     except Exception as e:
-        reason = str(e) or type(e).__name__
-        raise ValueError(f'the image file {str(file)!r} cannot be read: {reason}') from e
+        raise ValueError(f'the image file {str(file)!r} cannot be read: {_reason(e)}') from e
 
+# %% ../nbs/03_images.ipynb #40e113d5
 def _corners(
     box:tuple, # `(x, y, width, height)` in pixels, rounded down
     size:tuple, # width and height of the image
@@ -71,32 +100,67 @@ def _open(
         return image if box is None else image.crop(_corners(box, image.size))
 
 # %% ../nbs/03_images.ipynb #d84ad607
-def channels_first(
-    images, # `(n, h, w, 3)`, `(n, 3, h, w)` or `(n, h, w)` array of uint8, or a list of images
-):
-    "`(n, 3, h, w)` uint8 tensor, or a list of `(3, h, w)`; `ValueError` for other types or shapes"
-    if isinstance(images, (list, tuple)):
-        rows = [channels_first(np.asarray(o)[None])[0] for o in images]
-        return torch.stack(rows) if len({o.shape for o in rows}) == 1 else rows
-    images = torch.as_tensor(images if isinstance(images, Tensor) else np.asarray(images))
+def _byte_tensor(
+    images, # array or tensor
+)->Tensor: # uint8
+    "Bytes that may be written to; `ValueError` for another type"
+    if not isinstance(images, Tensor):
+        images = np.asarray(images)
+        if images.dtype == np.uint8: images = torch.as_tensor(np.require(images, None, ['C', 'W']))
     if images.dtype != torch.uint8:
-        raise ValueError(f'images are bytes (uint8) in 0..255, not {images.dtype}; '
-                         'floats in [0, 1] become bytes by (255*x).round()')
-    if images.ndim == 3: images = images[..., None].expand(-1, -1, -1, 3)
-    if images.ndim != 4 or 3 not in (images.shape[1], images.shape[3]):
+        kind = getattr(images.dtype, 'kind', '')
+        raise ValueError('images are bytes (uint8) in 0..255, not '
+                         f'{"text" if kind in ("U", "S") else images.dtype}; floats in [0, 1] '
+                         'become bytes by (255*x).round(), and files come by `from_folder`')
+    return images
+
+def _one(
+    image, # Pillow image, array or tensor
+): # `(1, ...)`
+    "One image as a batch of one"
+    if isinstance(image, Image.Image): image = _rgb(image)
+    return image[None] if isinstance(image, Tensor) else np.asarray(image)[None]
+
+# %% ../nbs/03_images.ipynb #50fec792
+def _batch(
+    images, # array or tensor
+)->Tensor: # `(n, 3, h, w)`
+    "Images of one size, channels first; `ValueError` for other types or shapes"
+    images = _byte_tensor(images)
+    if images.ndim == 3 and images.shape[2] != 3:                   # grey; else it is one image
+        images = images[..., None].expand(-1, -1, -1, 3)
+    if images.ndim != 4 or 3 not in (images.shape[1], images.shape[3]) or 0 in images.shape[1:]:
         raise ValueError('images have shape (n, h, w, 3), (n, 3, h, w) or (n, h, w), '
                          f'not {tuple(images.shape)}')
     return (images.permute(0, 3, 1, 2) if images.shape[3] == 3 else images).contiguous()
 
+# %% ../nbs/03_images.ipynb #dd970751
+def channels_first(
+    images, # `(n, h, w, 3)`, `(n, 3, h, w)` or `(n, h, w)` array of uint8, or a list of images
+):
+    "`(n, 3, h, w)` uint8 tensor, or a list of `(3, h, w)`; `ValueError` for other types or shapes"
+    several = isinstance(images, np.ndarray) and images.dtype == object and images.ndim
+    if not (several or isinstance(images, (list, tuple))): return _batch(images)
+    rows = [_batch(_one(o))[0] for o in images]
+    return torch.stack(rows) if len({o.shape for o in rows}) == 1 else rows
+
 # %% ../nbs/03_images.ipynb #5c03b451
+@contextmanager
+def quiet_pillow():
+    "Within, an enormous image is an error, and what else Pillow finds odd in a file is not said"
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', module='PIL')
+        warnings.simplefilter('error', Image.DecompressionBombWarning)
+        yield
+
 def load_image(
     image, # path, `PIL.Image`, or uint8 array `(h, w, 3)`, `(3, h, w)` or `(h, w)`
 )->Image.Image: # RGB
     "One image as RGB; `FileNotFoundError`, or `ValueError` that says what is wrong with it"
-    if isinstance(image, (str, os.PathLike)): return _open(image)
+    with quiet_pillow():
+        if isinstance(image, (str, os.PathLike)): return _open(image)
     if isinstance(image, Image.Image): return _rgb(image)
-    one = image[None] if isinstance(image, Tensor) else np.asarray(image)[None]
-    return Image.fromarray(channels_first(one)[0].permute(1, 2, 0).numpy())
+    return Image.fromarray(_batch(_one(image))[0].permute(1, 2, 0).numpy())
 
 # %% ../nbs/03_images.ipynb #d45e5c81
 def _check_end(
@@ -115,10 +179,11 @@ def measure_image(
 )->tuple: # height, width
     "Height and width of the upright image from its header; `ValueError` names a broken file"
     with _opened(file) as image:
+        _check_mode(image)
+        _check_end(file, image)                              # which turns a TIFF upright
         size, turn = image.size, 1
         if image.format != 'PNG' or 'exif' in image.info:    # else getexif would decode the PNG
             turn = image.getexif().get(0x0112, 1)
-        _check_end(file, image)
         if turn in (5, 6, 7, 8): size = size[::-1]
         left, top, right, bottom = _corners((0, 0, *size) if box is None else box, size)
         return bottom - top, right - left
@@ -130,10 +195,11 @@ def resized_size(
 )->tuple: # height, width
     "The size that an image gets; `ValueError` for a target that is no size"
     if target is None: return tuple(size)
-    if isinstance(target, int) and target > 0:
-        return tuple(max(1, round(o*target/min(size))) for o in size)
-    if isinstance(target, (tuple, list)) and len(target) == 2 and min(target) > 0:
-        return tuple(int(o) for o in target)
+    numbers = target if isinstance(target, (tuple, list)) else [target]
+    whole = all(isinstance(o, (int, np.integer)) and type(o) is not bool for o in numbers)
+    if whole and len(numbers) in (1, 2) and min(numbers) > 0:
+        if len(numbers) == 2: return tuple(int(o) for o in numbers)
+        return tuple(max(1, round(o*int(numbers[0])/min(size))) for o in size)
     raise ValueError(f'size {target!r} is none of: None for full resolution, a whole number '
                      'for the shorter side, (height, width)')
 
@@ -150,18 +216,98 @@ def read_image(
     return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 # %% ../nbs/03_images.ipynb #ad62e0fd
-_SUFFIXES = {'.jpg', '.jpeg', '.png', '.bmp', '.gif', '.webp', '.tif', '.tiff', '.ppm', '.pgm'}
+_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.apng', '.bmp', '.dib', '.gif', '.webp',
+             '.tif', '.tiff', '.ppm', '.pgm', '.pbm', '.pnm', '.jp2', '.avif'}
 
+def _entries(
+    folder, # path
+)->list: # paths, sorted
+    "What lies in a folder; `ValueError` names one that cannot be read"
+    try: return sorted(Path(folder).iterdir())
+    except OSError as e:
+        raise ValueError(f'the folder {str(folder)!r} cannot be read: {e.strerror}') from None
+
+def _why_not(
+    file:Path, # in a class folder
+): # a reason, or None
+    "Why a file is left out; None for one that should be an image"
+    if file.name.startswith('.'): return 'hidden'
+    if not os.path.isfile(file): return 'not readable as a file'     # a pipe, a link to nothing
+    if file.suffix: return None if file.suffix.lower() in _SUFFIXES else 'with another suffix'
+    try:
+        with _opened(file): return None
+    except ValueError: return 'without a suffix and no image'
+
+# %% ../nbs/03_images.ipynb #2dce156b
+def _sorted_out(
+    folder, # path
+    left_out:dict|None, # receives what is left out: reason to paths
+    links:bool, # also folders that are links, unless to a folder above?
+)->tuple: # two lists of paths, sorted
+    "The folders and the images that lie in a folder"
+    here, folders, images = Path(folder).resolve(), [], []
+    for o in _entries(folder):
+        is_folder = os.path.isdir(o)
+        loop = is_folder and o.is_symlink() and (not links or here.is_relative_to(o.resolve()))
+        hidden = is_folder and o.name.startswith(('.', '__'))
+        if hidden or loop: reason = 'hidden' if hidden else 'linked folders'
+        else: reason = None if is_folder else _why_not(o)
+        if reason is None: (folders if is_folder else images).append(o)
+        elif left_out is not None: left_out.setdefault(reason, []).append(o)
+    return folders, images
+
+# %% ../nbs/03_images.ipynb #1bf47e95
 def class_folders(
     path:Path, # holds one folder per class
+    left_out:dict|None=None, # receives what is left out: reason to paths
 )->list: # paths, sorted
     "The folders in a folder, without hidden ones and those of the system (`__MACOSX`)"
-    folders = [o for o in path.iterdir() if o.is_dir()]
-    return sorted(o for o in folders if not o.name.startswith(('.', '__')))
+    folders, images = _sorted_out(path, left_out, links=True)
+    if images and left_out is not None:
+        left_out.setdefault('outside of the class folders', []).extend(images)
+    return folders
 
 def image_files(
     folder:Path, # of one class; images may lie in folders below
+    left_out:dict|None=None, # receives what is left out: reason to paths
 )->list: # paths, sorted
-    "The image files of a class, without hidden ones"
-    files = [o for o in folder.rglob('*') if o.suffix.lower() in _SUFFIXES]
-    return sorted(o for o in files if not o.name.startswith('.') and o.is_file())
+    "The image files of a class, without hidden ones; `ValueError` names an unreadable folder"
+    found, folders = [], [Path(folder)]
+    for here in folders:                                            # grows while it is walked
+        inner, images = _sorted_out(here, left_out, links=False)
+        folders += inner
+        found += images
+    return sorted(found)
+
+# %% ../nbs/03_images.ipynb #fa01c2f4
+def _shown(char): return char if char.isprintable() else repr(char)[1:-1]
+
+def printable(
+    name, # of a class, a file or a folder
+)->str:
+    "A name in characters that can be printed; the others as Python writes them, such as `\\n`"
+    return ''.join(map(_shown, str(name)))
+
+def left_out_line(
+    left_out:dict, # reason to paths, as from `image_files`
+    n:int=3, # how many names are given for each reason
+)->str:
+    "What was left out, counted and named; empty where nothing was"
+    parts = []
+    for reason, paths in left_out.items():
+        names = [printable(Path(o).name) for o in paths[:n]] + ['...']*(len(paths) > n)
+        parts.append(f'{len(paths)} {reason} ({", ".join(names)})')
+    return 'left out: ' + ', '.join(parts) if parts else ''
+
+# %% ../nbs/03_images.ipynb #fe0b8d85
+def file_digest(
+    file, # path
+)->str: # 32 hexadecimal digits
+    "A digest of a file: of JPEG and PNG the length and the last 4096 bytes, of others all bytes"
+    digest = hashlib.blake2b(str(os.path.getsize(file)).encode(), digest_size=16)
+    with open(file, 'rb') as f:
+        if f.read(3) in (b'\xff\xd8\xff', b'\x89PN'):
+            f.seek(max(0, os.path.getsize(file) - 4096))
+        else: f.seek(0)
+        while part := f.read(2**20): digest.update(part)
+    return digest.hexdigest()

@@ -5,28 +5,35 @@
 # %% ../nbs/04a_layouts.ipynb #125900a1
 from __future__ import annotations
 
-import csv, gzip, json, random
-from functools import lru_cache
+import json, operator, os, random
 from importlib.resources import files as package_files
 from pathlib import Path
 
-import numpy as np
-from torchvision import datasets
-from .glyphs import cache_folder
-from .images import class_folders, image_files
+from .images import class_folders, image_files, left_out_line
 
 # %% auto #0
-__all__ = ['check_disjoint', 'class_split', 'read_split', 'folder_layout', 'cifar_arrays', 'mini_imagenet_layout',
-           'tiered_imagenet_layout', 'cub_layout']
+__all__ = ['check_disjoint', 'class_split', 'read_split', 'existing_folder', 'class_files', 'find_classes', 'folder_layout']
 
 # %% ../nbs/04a_layouts.ipynb #1455b32d
-_SETS = {'train': ('train',), 'valid': ('valid', 'val', 'validation'), 'test': ('test',)}
+_SETS = {'train': ('train', 'training', 'base'), 'valid': ('valid', 'val', 'validation', 'dev'),
+         'test': ('test', 'testing', 'novel')}
+
+_BESIDE = 'outside of the class folders'                    # as `class_folders` says it
+
+def _set_of(
+    name, # of a folder or a list
+): # 'train', 'valid', 'test' or None
+    "The set that goes by a name"
+    return next((k for k, aliases in _SETS.items() if str(name).lower() in aliases), None)
 
 def check_disjoint(
     sets:dict, # 'train', 'valid', 'test' to class names
     where:str='', # what begins the message
 ):
-    "`ValueError` names a class that two sets share"
+    "`ValueError` names a class that two sets share, or says which set is missing"
+    if not isinstance(sets, dict) or sets.keys() != _SETS.keys():
+        there = list(sets) if isinstance(sets, dict) else type(sets).__name__
+        raise ValueError(f"{where}the sets are 'train', 'valid' and 'test', not {there}")
     for a, b in (('train', 'valid'), ('train', 'test'), ('valid', 'test')):
         shared = sorted(set(sets[a]) & set(sets[b]))
         if shared:
@@ -35,24 +42,39 @@ def check_disjoint(
                              'in one set only')
 
 # %% ../nbs/04a_layouts.ipynb #e6b4c721
+def _class_list(
+    names, # what a split has for a set
+    where:str, # for the messages: the split and the set
+)->list: # of class names
+    "The class names of a set; `ValueError` names what is none, or a class named twice"
+    if isinstance(names, dict): names = names.get('fine_names')      # as in the file of FC100
+    if isinstance(names, (str, bytes, set, frozenset)) or not hasattr(names, '__iter__'):
+        raise ValueError(f'{where} is no list of class names')
+    names, seen = list(names), set()
+    if not names: raise ValueError(f'{where} names no class')
+    for o in names:
+        plain = isinstance(o, str) and Path(o).name == o not in ('', '..') and '\0' not in o
+        if not plain:
+            raise ValueError(f'{where} has {o!r} as the name of a class: give the plain name of '
+                             'its folder, no path and no number')
+        if o in seen: raise ValueError(f'{where} names the class {o!r} twice')
+        seen.add(o)
+    return [str(o) for o in names]
+
+# %% ../nbs/04a_layouts.ipynb #81a1d2f2
 def _three_lists(
     split:dict, # set name to class names
     where:str, # for the messages
 )->dict: # 'train', 'valid', 'test' to lists of class names
     "The lists of a split; `ValueError` if one is missing or empty or names a class twice"
     res = {}
-    for name, aliases in _SETS.items():
-        found = [split[o] for o in aliases if o in split]
+    for name in _SETS:
+        found = [k for k in split if _set_of(k) == name]
         if len(found) != 1:
             what = 'two lists' if found else 'no list'
             raise ValueError(f"{where} has {what} for {name!r}; it needs one each for 'train', "
                              "'valid' (or 'val') and 'test'")
-        names = found[0]
-        if isinstance(names, dict): names = names['fine_names']      # as in the file of FC100
-        if not names: raise ValueError(f'{where} names no class for {name!r}')
-        res[name] = [str(o) for o in names]
-        twice = [o for i, o in enumerate(res[name]) if o in res[name][:i]]
-        if twice: raise ValueError(f'{where} names the class {twice[0]!r} twice in {name!r}')
+        res[name] = _class_list(split[found[0]], f'the list {found[0]!r} in {where}')
     check_disjoint(res, f'in {where}, ')
     return res
 
@@ -69,229 +91,209 @@ def class_split(
     text = (package_files('fcam')/'splits'/f'{name}.json').read_text(encoding='utf-8')
     return _three_lists(json.loads(text), f'the split {name}')
 
+# %% ../nbs/04a_layouts.ipynb #67a7b4f2
+def _once(pairs):
+    "The pairs as a dict; `ValueError` if a key comes twice"
+    res = dict(pairs)
+    if len(res) < len(pairs): raise ValueError('a name appears twice in an object')
+    return res
+
+def _read_json(
+    path:Path, # of a file
+    where:str, # for the messages
+): # what JSON can hold
+    "What a JSON file holds, in UTF-8, -16 or -32; `ValueError` for anything else"
+    n_bytes = os.path.getsize(path)
+    if n_bytes > 10**7:
+        raise ValueError(f'{where} has {n_bytes:,} bytes: too large for class names')
+    try: return json.loads(path.read_bytes(), object_pairs_hook=_once)
+    except (ValueError, RecursionError) as e:
+        raise ValueError(f'{where} is not JSON: {e}') from None
+    except OSError as e: raise ValueError(f'{where} cannot be read: {e.strerror}') from None
+
 # %% ../nbs/04a_layouts.ipynb #c21a3f3e
 def read_split(
     splits, # dict from set to class names, path of a JSON file of one, or the name of a shipped one
 )->dict: # 'train', 'valid', 'test' to lists of class names
     "The class lists of a split; `FileNotFoundError`, or `ValueError` for something else"
     if isinstance(splits, dict): return _three_lists(splits, 'the split')
-    if str(splits) in _SPLITS: return class_split(str(splits))
-    path = Path(splits)
-    if not path.is_file():
+    if isinstance(splits, str) and splits in _SPLITS: return class_split(splits)
+    is_path = isinstance(splits, (str, os.PathLike))
+    path = Path(splits).expanduser() if is_path else None
+    if not is_path or not os.path.isfile(path):
         raise FileNotFoundError(f'splits {str(splits)!r} is neither a JSON file nor one of '
                                 f'{", ".join(_SPLITS)}')
-    try: split = json.loads(path.read_text(encoding='utf-8'))
-    except ValueError as e:
-        raise ValueError(f'the split file {str(splits)!r} is not JSON: {e}') from None
+    where = f'the split file {str(path)!r}'
+    split = _read_json(path, where)
     if not isinstance(split, dict):
-        raise ValueError(f"the split file {str(splits)!r} holds no object with the lists 'train', "
-                         "'valid' and 'test'")
-    return _three_lists(split, f'the split file {str(splits)!r}')
+        raise ValueError(f"{where} holds no object with the lists 'train', 'valid' and 'test'")
+    return _three_lists(split, where)
 
 # %% ../nbs/04a_layouts.ipynb #306469ef
-def _existing(
+def existing_folder(
     path, # of a folder
     hint:str, # what should be there
-)->Path:
+)->Path: # with `~` expanded
     "The path; `FileNotFoundError` if there is no such folder"
+    if not os.fspath(path): raise FileNotFoundError(f'the path of the folder is empty: {hint}')
     path = Path(path).expanduser()
-    if not path.is_dir(): raise FileNotFoundError(f'there is no folder {str(path)!r}: {hint}')
+    if os.path.isfile(path): raise FileNotFoundError(f'{str(path)!r} is a file, no folder: {hint}')
+    if not os.path.isdir(path): raise FileNotFoundError(f'there is no folder {str(path)!r}: {hint}')
     return path
 
+# %% ../nbs/04a_layouts.ipynb #213b28e5
+def _in_folders(
+    folders:list, # class folders
+    left_out:dict, # receives what is left out
+)->dict: # class to image files
+    "The images of each class; `ValueError` names a class without one, and what lies there instead"
+    res = {}
+    for folder in folders:
+        own = {}
+        res[folder.name] = image_files(folder, own)
+        for reason, paths in own.items(): left_out.setdefault(reason, []).extend(paths)
+        if not res[folder.name]:
+            raise ValueError(f'the class folder {str(folder)!r} has no image '
+                             f'({left_out_line(own) or "it is empty"}): add images, or take the '
+                             'folder away')
+    return res
+
 def _set_folders(
-    path:Path, # may hold train, val and test folders
+    path:Path, # may hold folders of training, validation and test classes
+)->dict: # 'train', 'valid', 'test' to lists of folders
+    "The folders in a folder that have the name of a set"
+    found = {k: [] for k in _SETS}
+    for o in class_folders(path):
+        if name := _set_of(o.name): found[name].append(o)
+    return found
+
+# %% ../nbs/04a_layouts.ipynb #ce1612f7
+def _holds_classes(
+    folder:Path, # a class folder, or one of class folders
+)->bool:
+    "True for a folder of folders, without images beside them"
+    left_out = {}
+    return len(class_folders(folder, left_out)) > 0 == len(left_out.get(_BESIDE, []))
+
+def _no_sets(
+    path:Path, # of class folders
 ):
-    "`{'train': folder, 'valid': folder, 'test': folder}` where all three are there, else None"
-    res = {k: [path/o for o in aliases if (path/o).is_dir()] for k, aliases in _SETS.items()}
-    return {k: o[0] for k, o in res.items()} if all(res.values()) else None
+    "`ValueError` if a folder holds sets of classes, or only some of the three"
+    sets = _set_folders(path)
+    there = [o for folders in sets.values() for o in folders]
+    holding = [o for o in there if _holds_classes(o)]
+    if not holding and not all(sets.values()): return             # 'train' may be a class, too
+    names = ' and '.join(repr(o.name) for o in there)
+    missing = [k for k, folders in sets.items() if not folders]
+    what = f'none of {" and ".join(missing)} classes' if missing else 'is no folder of classes'
+    raise ValueError(f'{str(path)!r} holds {names}, which are sets of classes, but {what}: give '
+                     f'{str((holding or there)[0])!r} to take its classes, or three folders '
+                     "'train', 'val' and 'test' of different classes to train on")
+
+# %% ../nbs/04a_layouts.ipynb #e9e306a3
+def class_files(
+    path, # holds one folder of images per class
+    left_out:dict|None=None, # receives what is left out: reason to paths
+)->dict: # class to paths
+    "The images of each class; `ValueError` for a folder without class folders, or of whole sets"
+    path = existing_folder(path, 'give a folder with one folder of images per class')
+    left_out = {} if left_out is None else left_out
+    _no_sets(path)
+    folders = class_folders(path, left_out)
+    if not folders:
+        images = left_out.get(_BESIDE, [])
+        what = f'holds {len(images)} images but no folders' if images else 'holds no folders'
+        if not any(path.iterdir()): what = 'is empty'
+        raise ValueError(f'{str(path)!r} {what}: put the images of each class in a folder of '
+                         'its own, such as cat/1.jpg and dog/1.jpg')
+    return _in_folders(folders, left_out)
 
 # %% ../nbs/04a_layouts.ipynb #fb300ec5
 def _shares(
     classes:list, # names, in order
     seed:int, # of the shuffle
 )->dict: # 'train', 'valid', 'test' to class names
-    "Classes shuffled and divided 64 : 16 : 20, at least one each; `ValueError` for under three"
-    if len(classes) < 3:
+    "Classes shuffled and divided 64 : 16 : 20, at least two each; `ValueError` for under six"
+    if len(classes) < 6:
         raise ValueError(f'{len(classes)} classes cannot be divided into training, validation and '
-                         'test classes; three or more are needed')
-    order = random.Random(seed).sample(classes, len(classes))
-    n_valid, n_test = max(1, round(0.16*len(classes))), max(1, round(0.2*len(classes)))
+                         'test classes: six or more are needed, two for each set')
+    order = random.Random(operator.index(seed)).sample(classes, len(classes))
+    n_valid, n_test = max(2, round(0.16*len(classes))), max(2, round(0.2*len(classes)))
     n_train = len(classes) - n_valid - n_test
     parts = order[:n_train], order[n_train:n_train + n_valid], order[n_train + n_valid:]
     return {k: sorted(o) for k, o in zip(_SETS, parts)}
 
 # %% ../nbs/04a_layouts.ipynb #04440777
-def _find_classes(
+def find_classes(
     path:Path, # of class folders, or of train, val and test folders of them
     split:dict, # 'train', 'valid', 'test' to class names
 )->dict: # 'train', 'valid', 'test' to lists of folders
     "The folder of each class of a split; `ValueError` names one that is not there"
-    wanted = [o for names in split.values() for o in names]
-    for root in (path, path/'train'):
-        if all((root/o).is_dir() for o in wanted):
+    wanted, sets = [o for names in split.values() for o in names], _set_folders(path)
+    for root in (path, *sets['train']):
+        if all(os.path.isdir(root/o) for o in wanted):
             return {k: [root/o for o in names] for k, names in split.items()}
-    roots = _set_folders(path) or dict.fromkeys(split, path)
-    there = {folder.name for root in set(roots.values()) for folder in class_folders(root)}
+    everywhere = [o for folders in sets.values() for o in folders] or [path]
+    there = {folder.name for root in everywhere for folder in class_folders(root)}
     missing = [o for o in wanted if o not in there]
     if missing:
         raise ValueError(f'the split names {len(wanted)} classes, and {len(missing)} of them are '
                          f'not among the {len(there)} class folders of {str(path)!r}; the first is '
                          f'{missing[0]!r}')
-    for name, first in roots.items():
-        places = first, *roots.values()
-        split = {**split, name: [next(o/c for o in places if (o/c).is_dir()) for c in split[name]]}
-    return split
+    found = {}
+    for k, names in split.items():
+        places = *sets[k], *everywhere
+        found[k] = [next(p/o for p in places if os.path.isdir(p/o)) for o in names]
+    return found
 
 # %% ../nbs/04a_layouts.ipynb #e09dd913
+def _sets_of_classes(
+    path:Path, # holds train, val and test folders
+    sets:dict, # 'train', 'valid', 'test' to one folder each
+    left_out:dict, # receives what is left out
+)->dict: # 'train', 'valid', 'test' to `{class: paths}`
+    "The files of set folders; `ValueError` where they share classes"
+    beside = [o for o in class_folders(path, left_out) if not _set_of(o.name)]
+    if beside: left_out.setdefault('beside the folders of sets', []).extend(beside)
+    res = {k: class_files(folder, left_out) for k, (folder,) in sets.items()}
+    try: check_disjoint(res, f'in {str(path)!r}, ')
+    except ValueError as e:
+        raise ValueError(f'{e}. To divide the classes of one folder, give that folder, such as '
+                         f'{str(sets["train"][0])!r}, or give splits') from None
+    return res
+
+# %% ../nbs/04a_layouts.ipynb #55b2847e
+def _divided(
+    path:Path, # of class folders
+    seed:int, # of the shuffle
+    left_out:dict, # receives what is left out
+)->dict: # 'train', 'valid', 'test' to `{class: paths}`
+    "Classes divided by the seed, which is printed; `ValueError` for too few"
+    files = class_files(path, left_out)
+    inner = [len({o.parent for o in found}) for found in files.values()]
+    if len(files) < 6 and max(inner) > 1:
+        raise ValueError(f'{str(path)!r} holds {len(files)} folders, which hold folders of images '
+                         f'themselves: give one of them, such as {str(path/next(iter(files)))!r}, '
+                         'whose folders are classes')
+    shares = _shares(list(files), seed)
+    counts = ', '.join(f'{len(o)} {k}' for k, o in shares.items())
+    deep = f' ({sum(n > 1 for n in inner)} of them with folders within)'*(max(inner) > 1)
+    print(f'no split given: {len(files)} classes{deep} divided by seed {seed} into {counts}')
+    return {k: {o: files[o] for o in names} for k, names in shares.items()}
+
+# %% ../nbs/04a_layouts.ipynb #96bdb8b8
 def folder_layout(
     path, # class folders, or train, val and test folders of them
     splits=None, # as for `read_split`; None: by the folders, else by the seed
     seed:int=0, # divides the classes where nothing else does
+    left_out:dict|None=None, # receives what is left out: reason to paths
 )->dict: # 'train', 'valid', 'test' to `{class: paths}`
     "The files of a folder of classes; `FileNotFoundError`, or `ValueError` that names the class"
-    path = _existing(path, 'give a folder with one folder of images per class')
-    if splits is not None: folders = _find_classes(path, read_split(splits))
-    elif sets := _set_folders(path): folders = {k: class_folders(o) for k, o in sets.items()}
-    else:
-        shares = _shares([o.name for o in class_folders(path)], seed)
-        folders = {k: [path/o for o in names] for k, names in shares.items()}
-        n_classes = ', '.join(f'{len(o)} {k}' for k, o in folders.items())
-        print(f'no split given: {sum(map(len, folders.values()))} classes divided by seed {seed} '
-              f'into {n_classes}')
-    return {k: {o.name: image_files(o) for o in found} for k, found in folders.items()}
-
-# %% ../nbs/04a_layouts.ipynb #e462813c
-def cifar_arrays(
-    name:str, # 'cifar_fs' or 'fc100'
-    path=None, # folder that holds `cifar-100-python`, as torchvision has it; None: the cache folder
-    download:bool=False, # fetch CIFAR-100 (170 MB) if it is not there
-)->dict: # 'train', 'valid', 'test' to `{class: (600, 32, 32, 3) uint8 array}`
-    "The images of CIFAR-100 by set and class; `FileNotFoundError` if it is not there"
-    root = cache_folder() if path is None else Path(path).expanduser()
-    try: parts = [datasets.CIFAR100(root, train=o, download=download) for o in (True, False)]
-    except RuntimeError as e:
-        raise FileNotFoundError(f'CIFAR-100 is not in {str(root)!r} ({e}); give download=True, or '
-                                'the folder that holds cifar-100-python') from None
-    images = np.concatenate([o.data for o in parts])
-    labels = np.concatenate([o.targets for o in parts])
-    number = {o: i for i, o in enumerate(parts[0].classes)}
-    return {k: {o: images[labels == number[o]] for o in names}
-            for k, names in class_split(name).items()}
-
-# %% ../nbs/04a_layouts.ipynb #646861d7
-@lru_cache(None)
-def _mini_imagenet_list()->dict: # class to its 600 file names
-    "File names by class, as published"
-    res = {}
-    for part in ('train', 'val', 'test'):
-        file = package_files('fcam')/'splits'/f'mini_imagenet_{part}.csv.gz'
-        rows = csv.reader(gzip.decompress(file.read_bytes()).decode().splitlines())
-        for name, class_name in list(rows)[1:]: res.setdefault(class_name, []).append(name)
-    return res
-
-# %% ../nbs/04a_layouts.ipynb #0fe36782
-def _listed(
-    folder:Path, # of one ImageNet class
-    names:list, # from the list: class and eight digits, 1 for the first file
-)->list: # paths
-    "The files of a class folder that the list names; `ValueError` if the folder holds too few"
-    files = image_files(folder)
-    by_name = {o.name: o for o in files}
-    if all(o in by_name for o in names): return [by_name[o] for o in names]
-    parts = [o.stem.rsplit('_', 1) for o in files]
-    numbered = files and all(o[0] == folder.name and o[-1].isdigit() for o in parts)
-    if not numbered or len(files) == len(names): return files
-    places = [int(Path(o).stem.removeprefix(folder.name)) for o in names]
-    if max(places) > len(files):
-        raise ValueError(f'{str(folder)!r} holds {len(files)} images, but the list of '
-                         f'mini-ImageNet asks for number {max(places)}: give the whole training '
-                         'folder of ImageNet, or class folders with the 600 images of each class')
-    files.sort(key=lambda o: int(o.stem.rsplit('_', 1)[1]))
-    return [files[o - 1] for o in places]
-
-# %% ../nbs/04a_layouts.ipynb #45dc194e
-def _refuse_pickles(
-    path, # file or folder that someone gave
-):
-    "`ValueError` for the pickled copies of a benchmark, which would run code when opened"
-    path = Path(path).expanduser()
-    found = [path] if path.is_file() else sorted(path.glob('*'))
-    if any(o.is_dir() for o in found): return
-    kinds = ('.pkl', '.pickle', '.npz', '.npy', '.pt', '.pth')
-    pickles = [o for o in found if o.suffix.lower() in kinds]
-    if pickles:
-        raise ValueError(f'{str(pickles[0])!r} would have to be unpickled, which runs whatever '
-                         'code it holds; its images are also shrunk to 84 pixels, so that small '
-                         'crops of them have no detail. Give class folders of image files, or '
-                         'the training folder of ImageNet')
-
-# %% ../nbs/04a_layouts.ipynb #c1a2f57a
-def mini_imagenet_layout(
-    path, # class folders, train, val and test folders of them, ImageNet, or a folder `images`
-)->dict: # 'train', 'valid', 'test' to `{class: paths}`
-    "The files of mini-ImageNet (Ravi & Larochelle 2017); `ValueError` for what is missing"
-    _refuse_pickles(path)
-    path = _existing(path, 'give class folders of mini-ImageNet or the training folder of ImageNet')
-    split, listing = class_split('mini_imagenet'), _mini_imagenet_list()
-    for flat in (path/'images', path):
-        if all((flat/files[0]).is_file() for files in listing.values()):
-            return {k: {o: [flat/file for file in listing[o]] for o in names}
-                    for k, names in split.items()}
-    return {k: {o.name: _listed(o, listing[o.name]) for o in folders}
-            for k, folders in _find_classes(path, split).items()}
-
-def tiered_imagenet_layout(
-    path, # the training folder of ImageNet, or train, val and test folders of class folders
-)->dict: # 'train', 'valid', 'test' to `{class: paths}`
-    "The files of tieredImageNet (Ren et al. 2018); `ValueError` for pickles and missing classes"
-    _refuse_pickles(path)
-    _existing(path, 'give the training folder of ImageNet, or train, val and test folders of '
-                    'class folders')
-    return folder_layout(path, 'tiered_imagenet')
-
-# %% ../nbs/04a_layouts.ipynb #8d320f5e
-def _cub_table(
-    path:Path, # folder CUB_200_2011
-    name:str, # of a file of lines `id rest`
-)->dict: # id to rest
-    "One of the tables of CUB; `FileNotFoundError` if it is not there"
-    if not (path/name).is_file():
-        raise FileNotFoundError(f'{name} is not in {str(path)!r}: give the folder CUB_200_2011 as '
-                                'it comes out of its archive')
-    lines = (path/name).read_text().splitlines()
-    pairs = (line.split(maxsplit=1) for line in lines if line.strip())
-    return {number: rest.strip() for number, rest in pairs}
-
-def _check_classes(
-    split:dict, # set name to class names
-    there, # the class names of the data set
-):
-    "`ValueError` where a split names a class that is not there"
-    missing = [o for names in split.values() for o in names if o not in set(there)]
-    if missing:
-        raise ValueError(f'the split names the class {missing[0]!r}, which is not among the '
-                         f'{len(there)} classes of the data set ({len(missing)} are missing)')
-
-# %% ../nbs/04a_layouts.ipynb #865e99f8
-def cub_layout(
-    path, # folder CUB_200_2011, or the one that holds it
-    crop:bool=True, # with the box of the bird?
-    splits='cub', # other class lists, as for `read_split`
-)->dict: # 'train', 'valid', 'test' to `{class: (path, box) each}`
-    "The files of CUB-200-2011; `FileNotFoundError` or `ValueError` for what is missing"
-    path = _existing(path, 'give the folder CUB_200_2011')
-    if not (path/'images.txt').is_file() and (path/'CUB_200_2011').is_dir():
-        path = path/'CUB_200_2011'
-    images, labels, names, boxes = (_cub_table(path, f'{o}.txt') for o in
-        ('images', 'image_class_labels', 'classes', 'bounding_boxes'))
-    for name, table in (('image_class_labels', labels), ('bounding_boxes', boxes)):
-        if table.keys() != images.keys():
-            raise ValueError(f'images.txt and {name}.txt in {str(path)!r} do not list the same '
-                             'images; unpack CUB_200_2011 again')
-    files = {o: [] for o in names.values()}
-    for i, file in images.items():
-        box = tuple(float(o) for o in boxes[i].split()) if crop else None
-        files[names[labels[i]]].append((path/'images'/file, box))
-    split = read_split(splits)
-    _check_classes(split, names.values())
-    return {k: {o: files[o] for o in chosen} for k, chosen in split.items()}
+    path = existing_folder(path, 'give a folder with one folder of images per class')
+    left_out = {} if left_out is None else left_out
+    if splits is not None:
+        folders = find_classes(path, read_split(splits))
+        return {k: _in_folders(o, left_out) for k, o in folders.items()}
+    sets = _set_folders(path)
+    if all(len(o) == 1 for o in sets.values()): return _sets_of_classes(path, sets, left_out)
+    return _divided(path, seed, left_out)

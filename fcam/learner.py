@@ -28,8 +28,8 @@ from .calibration import FeatureCalibration
 from .checkpoint import (ResumingLearner, learner_state, load_callbacks,
                              load_learner_state, read_state, write_state)
 from .data import FewShotData
-from .distributed import (check_divides, is_main, join, main_prints, n_ranks, several,
-                              wait_for_all)
+from .distributed import (check_divides, from_main, is_main, join, main_prints,
+                              n_ranks, several)
 from .encoder import ResNet12, n_features_of
 from .episodes import sample_episodes
 from .evaluate import Accuracy
@@ -60,13 +60,12 @@ class FCAMLearner(ResumingLearner):
         cbs=None, # more callbacks, one or a list
         **kwargs # for `Learner`
     ):
-        device = choose_device(device)
-        bs = min(preset.bs, len(data.train))//n_ranks()*n_ranks()
+        device, n = choose_device(device), n_ranks()
         self.data, self.preset, self.history, self.stages = data, preset, [], {}
         self.meta = self.run_folder = None
         calibration, validation = _first_stage_callbacks(self)
         head = nn.Linear(n_features_of(encoder, preset.patch_size), data.train.n_classes)
-        super().__init__(data.dls(bs=bs, device=device),
+        super().__init__(data.dls(bs=min(preset.bs, len(data.train))//n*n, device=device),
             nn.Sequential(encoder, head).to(device, memory_format=torch.channels_last),
             loss_func=CrossEntropyLossFlat(), opt_func=stage_optimizer(preset, 'warm-up'),
             lr=preset.warmup_lr, cbs=[calibration, validation, *L(cbs)],
@@ -114,8 +113,7 @@ def fcam_learner(
         n_bytes = sum(store.nbytes for store in data.sets.values())
         if 4*n_bytes < torch.cuda.mem_get_info(device)[0]: data.to(device)
     learn = FCAMLearner(data, encoder or ResNet12(preset.width), preset, device=device, cbs=cbs)
-    with main_prints():
-        if folder is not None: _go_on(learn, folder, seed)
+    if folder is not None: _go_on(learn, folder, seed)
     return learn.to_fp16() if device.type == 'cuda' else learn
 
 # %% ../nbs/20_learner.ipynb #3f6aa8e7
@@ -131,6 +129,7 @@ def _check_tasks(data, preset):
                         classes=store.classes)
 
 # %% ../nbs/20_learner.ipynb #1cd98bbe
+@main_prints()
 def _go_on(learn, folder, seed):
     "Gives a learner its folder, and what a run left there"
     n_bytes = 30*sum(value.nbytes for value in learn.model.state_dict().values())
@@ -199,13 +198,12 @@ def pretrain(self:FCAMLearner,
         if state is None: _begin_anew(self, p.warmup_epochs)
         if 'warm-up' in stages:
             _fit(self, self, 'pretrain', stage='warm-up', n_epochs=plan['warm-up'],
-                 modules=lambda: [get_model(self.model)], state=state)
+                 modules=lambda: [self.model], state=state)
             _keep(self, 'warm-up', self.encoder)
             state = None
         if 'calibration' in stages:
             _fit(self, self, 'pretrain', stage='calibration', n_epochs=plan['calibration'],
-                 state=state,
-                 modules=lambda: [get_model(self.model), self.momentum_teacher.teacher])
+                 modules=lambda: [self.model, self.momentum_teacher.teacher], state=state)
             _keep(self, 'calibration (student)', get_model(self.model)[0])
             _keep(self, 'calibration (teacher)', self.encoder)
     return self
@@ -251,7 +249,8 @@ def meta_train(self:FCAMLearner,
     cbs=None, # more callbacks, one or a list, for the learner of this stage
 )->FCAMLearner: # itself; `meta` is the learner of this stage
     "The Modulate Module alone, then everything (paper, Algorithm 1, right); goes on in the folder"
-    p = choose_preset(self.data, self.preset, module_epochs=module_epochs, joint_epochs=joint_epochs)
+    epochs = dict(module_epochs=module_epochs, joint_epochs=joint_epochs)
+    p = choose_preset(self.data, self.preset, **epochs)
     encoder = deepcopy(self.encoder)
     metric = metric or AdaptiveMetric(n_features_of(encoder, p.patch_size))
     self.meta = meta_learner(self.data, encoder, metric, preset=p, cbs=cbs)
@@ -272,8 +271,8 @@ def _meta_stage(learn, stage, n_epochs, state):
     meta.model.encoder.requires_grad_(not alone)
     meta.model.encoder_eval = alone or not p.train_bn
     meta.opt_func = stage_optimizer(p, stage)
-    _fit(learn, meta, 'meta_train', stage=stage, n_epochs=n_epochs, state=state,
-         modules=lambda: [get_model(meta.model)])
+    _fit(learn, meta, 'meta_train', stage=stage, n_epochs=n_epochs, modules=lambda: [meta.model],
+         state=state)
     _keep(learn, stage, meta.model.encoder, meta.model.metric)
 
 # %% ../nbs/20_learner.ipynb #67c80ae3
@@ -323,9 +322,7 @@ def save_fcam(self:FCAMLearner,
     "Saves the model as it stands: safetensors and a readable config"
     model = self.fcam()
     model.info |= info
-    path = model.save(path)
-    wait_for_all()
-    return path
+    return from_main(lambda: model.save(path))                 # of several processes one
 
 @patch
 def classifier(self:FCAMLearner,
@@ -365,6 +362,9 @@ def _refusal(name):
 for _name in _instead: setattr(FCAMLearner, _name, _refusal(_name))
 
 @patch
-def __reduce_ex__(self:FCAMLearner, protocol):
-    raise TypeError('a learner is neither pickled nor copied: take learn.fcam() or learn.save_fcam, '
+def __reduce_ex__(self:FCAMLearner,
+    protocol:int, # of pickle
+):
+    "`TypeError` that says what is kept and copied instead"
+    raise TypeError('a learner is neither pickled nor copied: take learn.fcam(), learn.save_fcam, '
                     'or give fcam_learner a folder and go on there')

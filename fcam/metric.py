@@ -11,6 +11,7 @@ from fastcore.basics import patch
 from torch import nn, Tensor
 from torch.nn import functional as F
 
+from .checks import check_count, check_number, check_switch
 from .sinkhorn import sinkhorn, transport_score
 
 # %% ../nbs/11_metric.ipynb #2e03b8de
@@ -197,9 +198,10 @@ class AdaptiveMetric(nn.Module):
         centre:bool=False, # subtract the mean of its channels from each feature, in the cost
     ):
         super().__init__()
-        if not eps > 0: raise ValueError(f'eps must be above zero; got {eps}')
-        self.n_features, self.eps, self.centre = n_features, eps, centre
-        self.modulate = ModulateModule(n_features, eps=eps) if modulated else None
+        self.n_features = check_count('n_features', n_features, '[1, 1000000]')
+        self.eps, self.centre = check_number('eps', eps, '(0, inf)'), check_switch('centre', centre)
+        self.modulate = None
+        if check_switch('modulated', modulated): self.modulate = ModulateModule(n_features, eps=eps)
 
     def extra_repr(self):
         return f'n_features={self.n_features}, eps={self.eps}, centre={self.centre}'

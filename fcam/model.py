@@ -14,23 +14,46 @@ import numpy as np
 import torch
 from fastcore.basics import patch
 from matplotlib.figure import Figure
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from . import __version__
 from .baselines import CosineMetric, EMDMetric
+from .checks import check_count, check_number, check_seed, check_switch
 from .distributed import is_main
 from .encoder import ResNet12, n_features_of
 from .episodes import sample_episodes, used_images
-from .evaluate import Accuracy, FeatureBank, FreshFeatures, embed, evaluate
+from .evaluate import Accuracy, FeatureBank, FreshFeatures, embed, eval_mode, evaluate
+from .files import save_tensors, write_json
 from .images import load_image
 from .metric import AdaptiveMetric
 from .patches import RandomPatches, named_generator
 from .plots import plot_decision
 from .prototypes import mean_prototypes, structured_fc
+from .reading import build_section, model_folder, naming, read_config, read_tensors
 from .store import ImageStore
 
 # %% ../nbs/18_model.ipynb #717db89e
+def _episode_counts(n_test):
+    "Two counts; `ValueError` for anything else"
+    if not isinstance(n_test, (tuple, list)) or len(n_test) != 2:
+        raise ValueError(f'n_test is {n_test!r:.80}: give two numbers, for one shot and for more')
+    return tuple(check_count('n_test', n, '[1, 1000000]') for n in n_test)
+
+def _are_names(names):
+    return isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+
+def _class_names(classes):
+    "Names by set as lists; `ValueError` for anything else"
+    if isinstance(classes, dict) and all(map(_are_names, [list(classes), *classes.values()])):
+        return {part: list(names) for part, names in classes.items()}
+    raise ValueError(f'classes is {classes!r:.80}: give lists of names by set, as data.splits')
+
+def _known_facts(info):
+    "A dict; `ValueError` for anything else"
+    if isinstance(info, dict): return info
+    raise ValueError(f'info is {info!r:.80}: give a dict of facts')
+
+# %% ../nbs/18_model.ipynb #452aa783
 class FCAM(nn.Module):
     "Encoder, metric and patches: all that classifies new classes (paper, equation (1))"
     def __init__(self,
@@ -45,14 +68,16 @@ class FCAM(nn.Module):
     ):
         super().__init__()
         self.encoder, self.metric, self.patches = encoder, metric, patches
-        self.score_temperature, self.n_views = score_temperature, n_views
-        self.n_test = tuple(n_test)
-        self.classes, self.info = classes or {}, info or {}
+        self.score_temperature = check_number('score_temperature', score_temperature, '(0, 1000]')
+        self.n_views = check_count('n_views', n_views, '[1, 1000]')
+        self.n_test = _episode_counts(n_test)
+        self.classes = {} if classes is None else _class_names(classes)
+        self.info = {} if info is None else _known_facts(info)
         self.to(memory_format=torch.channels_last).eval()
     @property
     def device(self):
         "Where the model is"
-        return next(self.encoder.parameters()).device
+        return next((p.device for p in self.encoder.parameters()), torch.device('cpu'))
 
 # %% ../nbs/18_model.ipynb #12c317c9
 @patch
@@ -66,6 +91,16 @@ def check_unseen(self:FCAM,
         if seen: raise ValueError(
             f'the model was {use} {len(seen)} of these {store.n_classes} classes, such as '
             f'{seen[0]!r}: give its test classes, or allow_seen=True if you mean it')
+
+# %% ../nbs/18_model.ipynb #f36e8706
+def _features(model, store, task, n_views, fresh, progress):
+    "The features of the images that the tasks ask for: with fresh crops, or a bank of views"
+    source = model.encoder, store, model.patches
+    if fresh: return FreshFeatures(*source, seed=task['seed'])
+    images = used_images(sample_episodes(store.labels, **task, classes=store.classes))
+    if n_views is None: n_views = model.n_views
+    return FeatureBank(*source, n_views=n_views, images=images, seed=task['seed'],
+                       progress=progress)
 
 # %% ../nbs/18_model.ipynb #ac0bff65
 @patch
@@ -84,15 +119,13 @@ def accuracy(self:FCAM,
 )->Accuracy:
     "Accuracy over episodes with its 95 % interval; `ValueError` for too few or seen classes"
     if not allow_seen: self.check_unseen(store)
-    task = dict(n_way=n_way, n_shot=n_shot, n_query=n_query, seed=seed,
-                n_episodes=n_episodes or self.n_test[n_shot > 1])
-    images = used_images(sample_episodes(store.labels, **task, classes=store.classes))
-    views = dict(n_views=n_views or self.n_views, images=images, progress=progress)
-    source, views = (FreshFeatures, {}) if fresh else (FeatureBank, views)
-    features = source(self.encoder, store, self.patches, seed=seed, **views)
-    how = dict(structured=n_shot > 1 if structured is None else structured, progress=progress)
-    if how['structured']: how['sfc'] = dict(score_temperature=self.score_temperature)
-    return evaluate(self.metric, features, **task, **how)
+    if n_episodes is None: n_episodes = self.n_test[check_count('n_shot', n_shot) > 1]
+    task = dict(n_way=n_way, n_shot=n_shot, n_query=n_query, n_episodes=n_episodes, seed=seed)
+    features = _features(self, store, task, n_views=n_views, fresh=fresh, progress=progress)
+    structured = n_shot > 1 if structured is None else structured
+    sfc = dict(score_temperature=self.score_temperature) if structured else None
+    return evaluate(self.metric, features, **task, structured=structured, sfc=sfc,
+                    progress=progress)
 
 # %% ../nbs/18_model.ipynb #17b8c9c1
 def _encoder_config(encoder):
@@ -117,89 +150,137 @@ def _patches_config(patches):
     if patches.mean is None: return plain
     return plain | dict(mean=patches.mean.tolist(), std=patches.std.tolist())
 
+# %% ../nbs/18_model.ipynb #863acb62
+def _write_model(path, config, tensors):
+    "The two files of a model; what JSON cannot hold is met before anything is written"
+    plain = json.loads(json.dumps(config, default=str, allow_nan=False))
+    if path.exists() and not path.is_dir():
+        raise ValueError(f'{path} is a file: give a folder, which is made where there is none')
+    if not is_main(): return path                              # of several processes
+    path.mkdir(parents=True, exist_ok=True)
+    save_tensors(tensors, path/'model.safetensors')
+    write_json(path/'config.json', **plain)
+    return path
+
 # %% ../nbs/18_model.ipynb #b3bde64a
 @patch
 def save(self:FCAM,
     path, # of a folder, made where it does not exist
 )->Path: # the folder
-    "Writes two files; `ValueError` for a metric that cannot be built again"
-    path = Path(path)
+    "Writes two files; `ValueError` before that for a metric that cannot be built again"
     config = dict(format=2, fcam=__version__, encoder=_encoder_config(self.encoder),
         n_features=n_features_of(self.encoder, self.patches.size),
         metric=_metric_config(self.metric), patches=_patches_config(self.patches),
         score_temperature=self.score_temperature, n_test=self.n_test, n_views=self.n_views,
         classes=self.classes, info=self.info)
-    if not is_main(): return path
-    path.mkdir(parents=True, exist_ok=True)
-    state = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
-    save_file(state, path/'model.safetensors')
-    text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False)
-    (path/'config.json').write_text(text + '\n', encoding='utf-8')
-    return path
+    return _write_model(Path(path).expanduser(), config, tensors=self.state_dict())
 
-# %% ../nbs/18_model.ipynb #b86ec7ef
-def _saved_files(path):
-    "The config and the tensors of a saved model; errors name what is there instead"
-    path, pickles = Path(path), ('.pth', '.pt', '.pkl', '.ckpt', '.tar')
-    if path.is_file() or not path.exists() and path.suffix in pickles:
-        raise ValueError(f'{path} is not a folder made by save_fcam: such a file would have to be '
-            'unpickled, which runs its code. Load its weights yourself, then save with FCAM.save')
-    if not path.is_dir():
-        raise FileNotFoundError(f'{path} does not exist: give the folder that save_fcam wrote')
-    missing = [n for n in ('config.json', 'model.safetensors') if not (path/n).is_file()]
-    if missing: raise FileNotFoundError(
-        f'{path} has no {" and no ".join(missing)}: give the folder that save_fcam wrote')
-    config = json.loads((path/'config.json').read_text(encoding='utf-8'))
-    if config.get('format') != 2: raise ValueError(
-        f'{path} was not written by save_fcam of this version: its config.json has no format 2')
-    return config, load_file(path/'model.safetensors')
+# %% ../nbs/18_model.ipynb #cdf2277d
+def _built_metric(name, **arguments):
+    "A metric of this package"
+    kinds = {kind.__name__: kind for kind in (AdaptiveMetric, EMDMetric, CosineMetric)}
+    if name not in list(kinds):
+        raise ValueError(f'metric is {name!r:.80}: take one of {", ".join(kinds)}')
+    return build_section({name: arguments}, name, function=kinds[name])
 
-def _check_state(expected, found, path):
-    "`ValueError` that names the first tensor of another model"
-    shapes = [{name: tuple(t.shape) for name, t in state.items()} for state in (expected, found)]
-    for name in [*expected, *found]:
-        a, b = (known.get(name, 'missing') for known in shapes)
-        if a != b: raise ValueError(f'{path} holds another encoder or metric: {name} is {b} in the '
-            f'file and {a} in the model; give load_fcam the encoder that was saved')
+# %% ../nbs/18_model.ipynb #8a5e1938
+def _built_encoder(config, encoder):
+    "The encoder of a config, or the one passed; `ValueError` where it is missing or does not fit"
+    section = config['encoder']
+    name = section.get('name') if isinstance(section, dict) else None
+    if not isinstance(name, str):
+        raise ValueError(f'encoder is {section!r:.80}: an object with a name is needed')
+    if not isinstance(encoder, (nn.Module, type(None))):
+        raise ValueError(f'encoder is {encoder!r:.80}: pass a module')
+    if encoder is None and name != 'ResNet12': raise ValueError(
+        f'the model was saved with the encoder {name}: pass one as load_fcam(path, encoder=...)')
+    if encoder is None: return build_section(config, 'encoder', function=_built_resnet12)
+    return encoder
+
+def _built_resnet12(name, width, in_channels, drop_block):
+    "The encoder of this package; `name` is known"
+    return ResNet12(width, in_channels, drop_block)
+
+def _check_features(n, encoder, metric, size):
+    "`ValueError` where encoder, metric and config count features differently"
+    check_count('n_features', n)
+    found = n_features_of(encoder, size)
+    if found != n: raise ValueError(f'the saved encoder gives {n} features and this one {found}: '
+                                    'give load_fcam the encoder that was saved')
+    if getattr(metric, 'n_features', n) != n:
+        raise ValueError(f'metric has {metric.n_features} features and the encoder {n}')
+
+# %% ../nbs/18_model.ipynb #a85d5e94
+_facts = 'score_temperature', 'n_test', 'n_views', 'classes', 'info'
+
+def _built_model(config, encoder):
+    "The model that a config describes, its weights without memory; `ValueError` for a bad field"
+    known = {'format', 'fcam', 'encoder', 'n_features', 'metric', 'patches', *_facts}
+    if known - config.keys(): raise ValueError(f'{sorted(known - config.keys())[0]} is missing')
+    if config.keys() - known:
+        raise ValueError(f'{sorted(config.keys() - known)[0]!r:.80} is no field of a model')
+    patches = build_section(config, 'patches', function=RandomPatches)
+    with torch.device('meta'):
+        encoder = _built_encoder(config, encoder)
+        metric = build_section(config, 'metric', function=_built_metric)
+    _check_features(config['n_features'], encoder, metric, size=patches.size)
+    if not isinstance(config['fcam'], str):
+        raise ValueError(f'fcam is {config["fcam"]!r:.80}: the version as text is needed')
+    facts = {name: config[name] for name in _facts}
+    return FCAM(encoder, metric, patches, **facts)
 
 # %% ../nbs/18_model.ipynb #18212fec
 def choose_device(
     device=None, # asked for; default: the GPU where there is one
 )->torch.device:
-    "The device asked for, else CUDA where there is one, else the CPU"
-    return torch.device(device or ('cuda' if torch.cuda.is_available() else 'cpu'))
-
-# %% ../nbs/18_model.ipynb #8a5e1938
-def _built_encoder(config, encoder, path):
-    "The encoder of a config, or the one passed; `ValueError` where it is missing or does not fit"
-    kind, *arguments = config['encoder'].items()
-    if encoder is None and kind[1] != 'ResNet12': raise ValueError(
-        f'{path} was saved with the encoder {kind[1]}: pass one as load_fcam(path, encoder=...)')
-    if encoder is None: return ResNet12(**dict(arguments))
-    n = n_features_of(encoder, config['patches']['size'])
-    if n != config['n_features']: raise ValueError(f'{path} holds another encoder: '
-        f'it gives {config["n_features"]} features, the one passed gives {n}')
-    return encoder
+    "The device asked for, else CUDA where there is one, else the CPU; `ValueError` if not there"
+    if device is None: device = 'cuda' if torch.cuda.is_available() else 'cpu'
+    try: return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).split('\n')[0]
+        raise ValueError(f'device {device!r} is not there: {reason:.200}') from None
 
 # %% ../nbs/18_model.ipynb #5e1fcef6
 def load_fcam(
-    path, # the folder that `save_fcam` wrote
+    path, # the folder that `save_fcam` wrote; `~` is the home folder
     encoder:nn.Module=None, # where it was no ResNet12: the same module, its weights are overwritten
     device=None, # default: the GPU where there is one
 )->FCAM:
     "A saved model; `FileNotFoundError` where there is none, `ValueError` for other files"
-    config, state = _saved_files(path)
-    kinds = {kind.__name__: kind for kind in (AdaptiveMetric, EMDMetric, CosineMetric)}
-    name, *arguments = config['metric'].items()
-    metric = kinds[name[1]](**dict(arguments))
-    kept = {k: config[k] for k in ('score_temperature', 'classes', 'n_test', 'n_views', 'info')}
-    encoder, patches = _built_encoder(config, encoder, path), RandomPatches(**config['patches'])
-    model = FCAM(encoder, metric, patches, **kept)
-    _check_state(model.state_dict(), state, path)
-    model.load_state_dict(state)
-    return model.to(choose_device(device)).eval()
+    path, device = model_folder(path), choose_device(device)
+    config = read_config(path/'config.json')
+    with naming(path/'config.json'): model = _built_model(config, encoder)
+    state = read_tensors(path/'model.safetensors', model.state_dict())
+    model.load_state_dict(state, assign=True)
+    return model.to(device, memory_format=torch.channels_last).eval()
 
 # %% ../nbs/18_model.ipynb #333d17d8
+def _image_list(name, images):
+    "The images of a class as a list; `ValueError` for a single image, or for none"
+    single = isinstance(images, (str, bytes, dict)) or not hasattr(images, '__iter__')
+    if single or getattr(images, 'ndim', 4) in (2, 3): raise ValueError(
+        f'class {name!r} is a single {type(images).__name__}: give a list of images')
+    images = list(images)
+    if images: return images
+    raise ValueError(f'class {name!r} has no image: give at least one or leave the class out')
+
+def _image_lists(support):
+    "The images of each class; `ValueError` for anything but two or more classes by name"
+    if not isinstance(support, dict):
+        raise ValueError(f'support is {type(support).__name__}: give a dict {{class: [images]}}')
+    if len(support) < 2:
+        raise ValueError(f'{len(support)} class in the support: give images of at least two')
+    names = [str(name) for name in support]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice: raise ValueError(f'two classes are called {twice[0]!r}: give each its own name')
+    return {name: _image_list(name, images) for name, images in support.items()}
+
+def _check_one_image(image):
+    "`ValueError` for several images"
+    if isinstance(image, (list, tuple, dict)) or getattr(image, 'ndim', 3) == 4: raise ValueError(
+        f'{type(image).__name__} of images: give one, and call this for each')
+
+# %% ../nbs/18_model.ipynb #a6272245
 class Classifier:
     "Tells classes apart by a few images each (paper, equation (1)); `ValueError` for bad support"
     def __init__(self,
@@ -208,16 +289,13 @@ class Classifier:
         structured:bool=None, # structured FC; default: where classes have equally many images, > 1
         seed:int=0, # of the crops
     ):
-        if len(support) < 2:
-            raise ValueError(f'{len(support)} class in the support: give images of at least two')
-        empty = [name for name, images in support.items() if not len(images)]
-        if empty: raise ValueError(
-            f'class {empty[0]!r} has no image: give at least one or leave the class out')
-        self.model, self.classes, self.seed = model, list(support), seed
-        streams = {name: (4, crc32(str(name).encode())) for name in support}
-        sets = [self._embed(images, *streams[name]) for name, images in support.items()]
+        support = _image_lists(support)
+        if structured is not None: check_switch('structured', structured)
+        self.model, self.classes, self.seed = model, list(support), check_seed(seed)
+        codes = {name: str(name).encode('utf-8', 'surrogatepass') for name in support}
+        sets = [self._embed(images, 4, crc32(codes[name])) for name, images in support.items()]
         self.patches, self.features = zip(*sets)
-        self.proto = self._prototypes(structured)
+        with eval_mode(model): self.proto = self._prototypes(structured)
 
 # %% ../nbs/18_model.ipynb #427a1026
 @patch
@@ -249,8 +327,9 @@ def predict(self:Classifier,
     image, # a path, a PIL image or a byte array `(h, w, 3)`
 )->tuple: # the class, and `{class: probability}`
     "The most probable class of one image, and all probabilities (paper, equation (1))"
+    _check_one_image(image)
     query = self._embed([image], 5)[1]
-    with torch.no_grad(): scores = self.model.metric(query, self.proto)[0]
+    with eval_mode(self.model), torch.no_grad(): scores = self.model.metric(query, self.proto)[0]
     probs = (self.model.score_temperature*scores).softmax(-1).tolist()
     probs = dict(zip(self.classes, probs))
     return max(probs, key=probs.get), probs
@@ -267,7 +346,8 @@ def explain(self:Classifier,
                          'only a metric with a plan can explain')
     label, probs = self.predict(image)
     best, (patches, query) = self.classes.index(label), self._embed([image], 5)
-    with torch.no_grad(): scores, plans, eps = metric.transport(query, self.features[best])
+    with eval_mode(self.model), torch.no_grad():
+        scores, plans, eps = metric.transport(query, self.features[best])
     shot = scores[0].argmax().item()
     note = f'image {shot + 1}: score {scores[0, shot]:.3f}, eps {eps[0, shot]:.3f}'
     sets = dict(query=patches[0], proto=self.patches[best][shot], mean=crop.mean, std=crop.std)

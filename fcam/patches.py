@@ -11,19 +11,22 @@ import numpy as np, torch
 import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor
+from .checks import check_count, check_number
 from .store import pad_images, split_images
 
 # %% ../nbs/06_patches.ipynb #d0ebc2b0
+def _ordered_pair(name, value, interval, meaning):
+    "The smallest and the largest of something as numbers; `ValueError` for anything else"
+    pair = isinstance(value, (tuple, list)) and len(value) == 2
+    low, high = (check_number(name, one, interval) for one in value) if pair else (1, 0)
+    if low <= high: return low, high
+    raise ValueError(f'{name} is {value!r:.80}: give (smallest, largest) {meaning}, in {interval}')
+
 def _check_draw(n_patches:int, scale:tuple, ratio:tuple):
     "`ValueError` if no box could be drawn so"
-    if n_patches < 1:
-        raise ValueError(f'n_patches is {n_patches}: draw at least one patch from each image')
-    if not 0 < scale[0] <= scale[1] <= 1:
-        raise ValueError(f'scale is {tuple(scale)}: give (smallest, largest) as fractions of the '
-                         'image area, 0 < smallest <= largest <= 1')
-    if not 0 < ratio[0] <= ratio[1]:
-        raise ValueError(f'ratio is {tuple(ratio)}: give (smallest, largest) of width/height, '
-                         '0 < smallest <= largest')
+    check_count('n_patches', n_patches)
+    _ordered_pair('scale', scale, '(0, 1]', meaning='as fractions of the image area')
+    _ordered_pair('ratio', ratio, '(0, inf)', meaning='of width/height')
 
 # %% ../nbs/06_patches.ipynb #d6aa2090
 def _first_fit(
@@ -204,26 +207,29 @@ class RandomPatches:
         mean=None, # `(channels,)` subtracted from patches in [0, 1]; None: no normalisation
         std=None, # `(channels,)` > 0, what patches are then divided by
     ):
-        self.n_patches, self.size, self.flip = n_patches, size, flip
-        self.scale, self.ratio, self.mean, self.std = tuple(scale), tuple(ratio), mean, std
-        if mean is not None: self.mean = torch.as_tensor(mean, dtype=torch.float32).flatten()
-        if std is not None: self.std = torch.as_tensor(std, dtype=torch.float32).flatten()
-        self._check()
+        _check_draw(n_patches, scale, ratio)
+        self.n_patches = check_count('n_patches', n_patches, '[1, 10000]')
+        self.size = check_count('size', size, '[1, 4096]')
+        self.scale, self.ratio = tuple(scale), tuple(ratio)
+        self.flip = check_number('flip', flip, '[0, 1]')
+        self.mean, self.std = _channel_numbers('mean', mean), _channel_numbers('std', std)
+        _check_normalisation(self.mean, self.std)
 
 # %% ../nbs/06_patches.ipynb #d8326b8b
-@patch
-def _check(self:RandomPatches):
-    "`ValueError` for settings out of range"
-    _check_draw(self.n_patches, self.scale, self.ratio)
-    if self.size < 1: raise ValueError(f'size is {self.size}: give at least 1 pixel a side')
-    if not 0 <= self.flip <= 1:
-        raise ValueError(f'flip is {self.flip}: give a probability in [0, 1]')
-    if (self.mean is None) != (self.std is None):
+def _channel_numbers(name, value):
+    "One float32 for each channel, or None; `ValueError` for anything else"
+    if value is None: return None
+    try: numbers = torch.as_tensor(value, dtype=torch.float32).flatten()
+    except (TypeError, ValueError, RuntimeError): numbers = torch.empty(0)
+    if len(numbers) and numbers.isfinite().all(): return numbers
+    raise ValueError(f'{name} is {value!r:.80}: give one finite number for each channel')
+
+def _check_normalisation(mean, std):
+    "`ValueError` for a mean without a standard deviation, or one that is not positive"
+    if (mean is None) != (std is None):
         raise ValueError('mean and std belong together: give both or neither')
-    if self.std is None: return
-    if self.std.shape != self.mean.shape or not (self.std > 0).all():
-        raise ValueError(f'mean has {self.mean.numel()} channels, std is {self.std.tolist()}: '
-                         'give as many, each > 0')
+    if std is not None and (std.shape != mean.shape or not (std > 0).all()): raise ValueError(
+        f'mean has {mean.numel()} channels, std is {std.tolist()}: give as many, each > 0')
 
 # %% ../nbs/06_patches.ipynb #ca6fa20e
 @patch

@@ -10,6 +10,8 @@ import torch
 from torch import nn, Tensor
 from torch.nn import functional as F
 
+from .checks import check_count, check_number, check_seed
+
 # %% ../nbs/13_prototypes.ipynb #c5233985
 def _check_support(support, values=True):
     "`ValueError` for a support of another shape or with values that are not finite"
@@ -37,11 +39,12 @@ def _support_orders(n_support, n_epochs, n_tasks, seed):
         orders = torch.empty(n_epochs, n_support, dtype=torch.long)
         for order in orders: order.copy_(torch.randperm(n_support, generator=generator))
         return orders
-    if isinstance(seed, int): return stream(seed)[:, None].expand(-1, n_tasks, -1)
+    if not isinstance(seed, (list, tuple)):
+        return stream(check_seed(seed))[:, None].expand(-1, n_tasks, -1)
     if len(seed) != n_tasks:
         raise ValueError(f'seed is one integer or one for each of the {n_tasks} tasks; '
                          f'got {len(seed)}')
-    return torch.stack([stream(int(s)) for s in seed], 1)
+    return torch.stack([stream(check_seed(one)) for one in seed], 1)
 
 # %% ../nbs/13_prototypes.ipynb #270065b4
 def _support_eps(metric, support, proto, eps, lead=()):
@@ -74,11 +77,14 @@ def _fit(tasks, proto, metric, eps, orders, score_temperature, lr, bs, momentum,
     return proto.detach()
 
 # %% ../nbs/13_prototypes.ipynb #8311aa37
-def _check_settings(n_epochs, bs, lr):
-    "`ValueError` for settings that cannot be trained with"
-    if n_epochs >= 0 and bs >= 1 and lr > 0: return
-    raise ValueError('n_epochs must not be negative, bs at least 1, lr above zero; '
-                     f'got {n_epochs}, {bs}, {lr}')
+def _check_input(support, n_epochs, bs, **numbers):
+    "`ValueError` for a bad support, or settings that cannot be trained with"
+    _check_support(support)
+    check_count('n_epochs', n_epochs, '[0, inf)')
+    check_count('bs', bs)
+    intervals = dict(lr='(0, inf)', score_temperature='(0, inf)', momentum='[0, 1)',
+                     dampening='[0, 1]')
+    for name, value in numbers.items(): check_number(name, value, intervals[name])
 
 # %% ../nbs/13_prototypes.ipynb #83bbf6c4
 def structured_fc(
@@ -94,8 +100,9 @@ def structured_fc(
     seed:int|list[int]=0, # of the order of the support; a list gives each task its own
 )->Tensor: # `(..., n_way, n, n_features)`, no gradient
     "Prototypes trained on the support; for one shot the mean; `ValueError` for bad input"
-    _check_support(support)
-    _check_settings(n_epochs, bs, lr)
+    sgd = dict(lr=lr, bs=bs, momentum=momentum, dampening=dampening,
+               score_temperature=score_temperature)
+    _check_input(support, n_epochs, **sgd)
     lead, (n_way, n_shot) = support.shape[:-4], support.shape[-4:-2]
     with torch.inference_mode(False), torch.enable_grad():
         tasks = support.detach().clone().reshape(lead.numel(), n_way*n_shot, *support.shape[-2:])
@@ -103,6 +110,5 @@ def structured_fc(
         if n_shot > 1 and len(tasks):
             eps = _support_eps(metric, tasks, proto, eps=eps, lead=lead)
             orders = _support_orders(n_way*n_shot, n_epochs, n_tasks=len(tasks), seed=seed)
-            proto = _fit(tasks, proto, metric, eps=eps, orders=orders, lr=lr, bs=bs,
-                score_temperature=score_temperature, momentum=momentum, dampening=dampening)
+            proto = _fit(tasks, proto, metric, eps=eps, orders=orders, **sgd)
         return proto.reshape(*lead, *proto.shape[-3:])

@@ -36,7 +36,7 @@ def _columns(store, shots, n_episodes, n_test):
         raise ValueError(f'shots is {tuple(shots)}: give one or more numbers, each once')
     if n_episodes is None: counts = [n_test[n_shot > 1] for n_shot in shots]
     else: counts = _listed('n_episodes', n_episodes)
-    if len(counts) == 1: counts = counts*len(shots)
+    if not hasattr(n_episodes, '__iter__') and len(counts) == 1: counts = counts*len(shots)
     if len(counts) != len(shots): raise ValueError(
         f'n_episodes is {tuple(counts)} for shots {tuple(shots)}: give one number, or as many')
     columns = [(n_shot, n) for n_shot, n in zip(shots, counts) if n_shot < fewest]

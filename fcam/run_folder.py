@@ -32,7 +32,7 @@ class RunFolder:
         self.path = from_main(lambda: self._claim(folder, n_bytes))
         self.facts = json.loads(json.dumps(facts))            # tuples become lists, as in a file
         self.checkpoints = Checkpoints(self.path/'checkpoints')
-        try: self.read()
+        try: self._read()
         except BaseException:
             self.release()
             raise
@@ -42,7 +42,7 @@ class RunFolder:
     def release(self):
         "Lets others have the folder"
         if self.claim: self.claim.release()
-    def read(self):
+    def _read(self):
         "Looks where the run stands: the latest checkpoint becomes its `state`"
         self.state = self.checkpoints.latest()
         if self.state: _check_same(self.state['facts'], self.facts, self.path)
@@ -55,7 +55,7 @@ def _check_same(known, now, path):
     "`ValueError` names what differs from the facts of the run in the folder"
     hint = 'give what it was begun with, or choose another folder'
     if known['data'] != now['data']: raise ValueError(
-        f'the run in {path} was begun with other data, or with data that were changed since: {hint}')
+        f'the run in {path} was begun with other data, or they were changed since: {hint}')
     if now['seed'] is not None and known['seed'] != now['seed']: raise ValueError(
         f'the run in {path} was begun with seed {known["seed"]}, not {now["seed"]}: {hint}')
     if known['n_ranks'] != now['n_ranks']: raise ValueError(
@@ -82,7 +82,7 @@ def stages(self:RunFolder,
     if todo is not None: self.state = None
     try: yield todo, None if todo is None else state
     except BaseException:
-        self.read()
+        self._read()
         raise
 
 @patch

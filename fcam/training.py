@@ -23,6 +23,7 @@ from fastai.data.core import DataLoaders
 from fastai.learner import Learner, ValueMetric
 from fastai.losses import CrossEntropyLossFlat
 from fastai.optimizer import OptimWrapper
+from fastai.torch_core import get_model
 from fastcore.basics import patch, store_attr
 from fastcore.foundation import L
 from torch import Tensor, nn
@@ -88,14 +89,17 @@ class KeepBest(TrackerCallback):
         if self.new_best: self._keep(self.best, self.epoch + 1)
     def _keep(self, accuracy, n_epochs):
         self.best, self.epoch_of_best = accuracy, n_epochs
-        self.states = [deepcopy(module.state_dict()) for module in self.modules()]
+        self.states = [deepcopy(get_model(module).state_dict()) for module in self.modules()]
     def restore(self):
         "Puts the best weights back; nothing where no training has begun"
-        for module, state in zip(self.modules(), self.states or []): module.load_state_dict(state)
+        for module, state in zip(self.modules(), self.states or []):
+            get_model(module).load_state_dict(state)
     def state_dict(self):
         "For a checkpoint: the best weights, their accuracy and their epoch"
         return dict(best=self.best, epoch_of_best=self.epoch_of_best, states=self.states)
-    def load_state_dict(self, state):
+    def load_state_dict(self,
+        state:dict, # of `state_dict`
+    ):
         "Puts it back"
         for name, value in state.items(): setattr(self, name, value)
 
@@ -113,13 +117,16 @@ class StageHistory(Callback):
         shown = dict(zip(self.recorder.metric_names[1:-1], self.recorder.final_record))
         shown.pop('valid_loss', None)
         lr, seconds = self.opt.hypers[-1]['lr'], round(time.time() - self.start, 1)
-        self.rows.append(dict(stage=self.stage, epoch=self.epoch + 1, total_epoch=len(self.rows) + 1,
-                              **shown, lr=float(lr), seconds=seconds))
-        for row in self.rows[self.first:]: row['kept'] = row['epoch'] == self.keep_best.epoch_of_best
+        epochs = dict(epoch=self.epoch + 1, total_epoch=len(self.rows) + 1)
+        self.rows.append(dict(stage=self.stage, **epochs, **shown, lr=float(lr), seconds=seconds))
+        best = self.keep_best.epoch_of_best
+        for row in self.rows[self.first:]: row['kept'] = row['epoch'] == best
     def state_dict(self):
         "For a checkpoint: where the stage begins"
         return dict(first=self.first)
-    def load_state_dict(self, state):
+    def load_state_dict(self,
+        state:dict, # of `state_dict`
+    ):
         "Puts it back"
         self.first = state['first']
 
