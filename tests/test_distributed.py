@@ -13,7 +13,7 @@ from fcam.checkpoint import Checkpoints, Interrupted
 from fcam.data import FewShotData
 from fcam.distributed import join, leave, n_ranks, rank
 from fcam.learner import fcam_learner, load_fcam
-from fcam.store import StoreLoader
+from fcam.loader import StoreLoader
 from safetensors.torch import load_file
 
 settings = dict(preset='tiny', device='cpu', bs=192, n_query=3, n_iters=5, n_valid=4, warmup_lr=0.02, warmup_drops=(0.5,),
