@@ -31,8 +31,8 @@ def join(
     except ImportError: raise ImportError(
         f'a launcher started {num_distrib()} processes, and they need accelerate to train '
         "together: pip install 'fcam[dist]', or start one process") from None
-    no_gpu = not torch.cuda.is_available() or parse_flag_from_env('ACCELERATE_USE_CPU')
-    cpu = no_gpu if device is None else torch.device(device).type == 'cpu'
+    cpu = not torch.cuda.is_available() or parse_flag_from_env('ACCELERATE_USE_CPU')
+    if device is not None: cpu = torch.device(device).type == 'cpu'
     return PartialState(cpu=cpu).device
 
 def n_ranks()->int:

@@ -71,7 +71,7 @@ def _ahead(
 def create_batches(self:StoreLoader,
     samps, # indices of the epoch, in order
 ): # yields batches
-    "The batches of an epoch"
+    "The batches of an epoch, or of each batch the `share`: every n-th image"
     parts = torch.tensor(list(samps), dtype=torch.long).split(self.bs)
     parts = [o for o in parts if len(o) == self.bs or len(o) and not self.drop_last]
     parts = [o[self.share[0]::self.share[1]] for o in parts]

@@ -1,5 +1,5 @@
 "Two processes train like one that adds up the gradients of both halves, stay equal to the bit, and survive together"
-import os, signal, socket, sys
+import os, shutil, signal, socket, subprocess, sys
 from itertools import count
 
 import pytest, torch
@@ -32,6 +32,7 @@ def launched(folder, function, n=2):
         sys.stdout = sys.stderr = open(folder/f'{i}.log', 'w', buffering=1)
         for number in (1, 2): os.dup2(sys.stdout.fileno(), number)
         os.environ |= dict(RANK=f'{i}', LOCAL_RANK=f'{i}', WORLD_SIZE=f'{n}', MASTER_ADDR='127.0.0.1', MASTER_PORT=f'{port}')
+        signal.alarm(200)                                      # where each waits for the other
         torch.save(function(), folder/f'{i}.pt')
         leave()
     ranks = []
@@ -139,7 +140,7 @@ def watched(folder):
     sys.addaudithook(watch)
     return found
 
-tasks = [dict(n_shot=1, n_query=3, n_episodes=9), dict(n_shot=5, n_query=2, n_episodes=17), dict(n_shot=1, n_query=3, n_episodes=3, fresh=True)]
+tasks = [dict(n_shot=1, n_query=3, n_episodes=9), dict(n_way=3, n_shot=2, n_query=1, n_episodes=17), dict(n_shot=1, n_query=3, n_episodes=3, fresh=True)]
 def accuracies(model, data): return [model.accuracy(data.test, **dict(n_views=2) | task).per_episode for task in tasks]
 
 class SignalOne(Callback):
@@ -189,3 +190,10 @@ def test_divides(data, tmp_path):
         try: fcam_learner(data, **settings | dict(bs=75))
         except ValueError as e: return str(e)
     assert all('take a multiple of 2 such as 76' in said for said in launched(tmp_path, divide))
+
+def test_launcher(tmp_path):
+    "The command of the notebook starts processes that find each other, on a CPU too"
+    (tmp_path/'script.py').write_text("from fcam.distributed import *\njoin('cpu')\nprint(gathered(rank()), flush=True)\nleave()\n")
+    command = [shutil.which('accelerate', path=os.path.dirname(sys.executable)), 'launch', '--multi_gpu', '--num_processes', '2', 'script.py']
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout.count('[0, 1]') == 2, done.stdout + done.stderr
