@@ -15,7 +15,7 @@ import torch
 from fastcore.basics import patch
 
 from .checkpoint import Checkpoints, SaveState
-from .distributed import from_main, is_main
+from .distributed import from_main, is_main, main_prints
 from .files import claim_folder
 
 # %% ../nbs/19a_run_folder.ipynb #0c63659a
@@ -32,7 +32,8 @@ class RunFolder:
         self.path = from_main(lambda: self._claim(folder, n_bytes))
         self.facts = json.loads(json.dumps(facts))            # tuples become lists, as in a file
         self.checkpoints = Checkpoints(self.path/'checkpoints')
-        try: self._read()
+        try:
+            with main_prints(): self._read()
         except BaseException:
             self.release()
             raise
