@@ -181,7 +181,7 @@ def test_run(data, tmp_path):
     within, at_end = ('calibration', 1, 1), ('joint', 0, settings['n_iters'] - 1)
     halves = launched(tmp_path/'cut', lambda: run(data, tmp_path/'cut', within))
     assert halves == [(signal.SIGTERM, dict(stage='calibration', epoch=1, n_epochs=2))]*2
-    with pytest.raises(ValueError, match='begun with 2 processes, not 1'): fcam_learner(data, folder=tmp_path/'cut'/'run', seed=5, **settings)
+    with pytest.raises(ValueError, match='begun with num_processes 2, not 1'): fcam_learner(data, folder=tmp_path/'cut'/'run', seed=5, **settings)
     halves = launched(tmp_path/'cut', lambda: run(data, tmp_path/'cut', at_end))
     assert halves == [(signal.SIGTERM, dict(stage='joint', epoch=1, n_epochs=2))]*2
     again = launched(tmp_path/'cut', lambda: run(data, tmp_path/'cut')[1])
