@@ -16,6 +16,7 @@ from pathlib import Path
 from filelock import FileLock, SoftFileLock, Timeout
 from safetensors.torch import save
 
+from .distributed import from_main
 from .memory import megabytes
 
 # %% ../nbs/17a_files.ipynb #9ac254bb
@@ -80,12 +81,12 @@ class Claim:
     claims = {} # of this process, by path
     def __init__(self,
         path:Path, # of the folder
-        lock, # held
+        lock=None, # held; by the first, where several processes train together
     ): self.path, self.lock = path, lock
     def release(self):
         "Lets others have the folder"
         if self.held: del Claim.claims[self.path]
-        self.lock.release()
+        if self.lock: self.lock.release()
     @property
     def held(self):
         "Whether nobody else claimed the folder since"
@@ -101,6 +102,19 @@ def claim_folder(
     n_bytes:int=0, # space needed
 )->Claim:
     "A claim on the folder; `OSError` says who has it, or why it cannot be used"
+    lock = []
+    def claim():
+        found = _usable(path, n_bytes)
+        if found in Claim.claims: Claim.claims[found].release()
+        lock.append(_lock(found))
+        for left in found.rglob('.tmp-*'): left.unlink(missing_ok=True)
+        return found
+    path = from_main(claim)
+    claim = Claim.claims[path] = Claim(path, *lock)
+    return claim
+
+def _usable(path, n_bytes):
+    "The path of a folder that is there, takes files, and has space"
     if not str(path): raise ValueError('the name of the folder is empty: give one')
     path = Path(path).expanduser().absolute()
     try:
@@ -113,10 +127,7 @@ def claim_folder(
     if free < n_bytes: raise OSError(
         f'{path} has {megabytes(free)} free, and this run may need {megabytes(n_bytes)}: '
         'make room, or choose another folder')
-    if path in Claim.claims: Claim.claims[path].release()
-    claim = Claim.claims[path] = Claim(path, _lock(path))
-    for left in path.rglob('.tmp-*'): left.unlink(missing_ok=True)
-    return claim
+    return path
 
 def _refusal(path, error):
     "Why a folder cannot be used"

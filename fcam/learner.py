@@ -156,7 +156,7 @@ def resumed(self:FCAMLearner)->dict:
 @patch
 def release(self:FCAMLearner):
     "Lets others have the folder; the learner saves nothing there from now on"
-    if self.run_folder: self.run_folder.release()
+    if self.run_folder: self.run_folder.claim.release()
 
 # %% ../nbs/20_learner.ipynb #14c6dba7
 def _todo(learn, call, plan):
