@@ -12,7 +12,7 @@ from math import inf, isfinite
 import torch
 from fastai.callback.core import Callback
 from fastai.learner import Learner
-from fastai.torch_core import get_model
+from fastai.torch_core import get_model, maybe_gather
 from fastcore.basics import patch, store_attr
 from torch import Tensor, nn
 
@@ -161,7 +161,7 @@ def after_loss(self:FeatureCalibration):
                       permute=self.permute)
     self.learn.loss_grad = self.learn.loss_grad + self.soft_weight*soft
     self.learn.loss = self.learn.loss_grad.clone()
-    self._soft_sum,self._n_soft = self._soft_sum + soft.detach(),self._n_soft + 1
+    self._soft_sum,self._n_soft = self._soft_sum + maybe_gather(soft.detach()),self._n_soft + 1
 
 # %% ../nbs/07_calibration.ipynb #d355d77a
 def check_loss(

@@ -25,6 +25,7 @@ from fastcore.basics import patch, store_attr
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from .distributed import gathered, is_main, largest, n_ranks, rank
 from .files import save_tensors
 
 # %% ../nbs/18b_checkpoint.ipynb #a03a1cab
@@ -197,7 +198,7 @@ class SaveState(Callback):
         load_learner_state(self.learn, self.state['learner'])
         _load_fit_state(self.learn, self.state['fit'])
         _load_loader_state(self.dls.train, self.state['loader'])
-        set_random_states(self.state['random'])
+        set_random_states(self.state['random'][rank()])
 
 # %% ../nbs/18b_checkpoint.ipynb #6d6a5a09
 class _RandomAgain(Callback):
@@ -216,7 +217,7 @@ def before_train(self:SaveState):
     self.n_before = state['n_batches']
     _leave_out(self.dls.train, self.n_before)
     load_callbacks(self.learn, state['learner'])
-    self.learn.pct_train, self.random_again.states = state['pct_train'], state['random']
+    self.learn.pct_train, self.random_again.states = state['pct_train'], state['random'][rank()]
 
 def _leave_out(loader, n_batches):
     "The next epoch of a loader begins after some batches"
@@ -237,8 +238,8 @@ def after_batch(self:SaveState):
     "Saves where it is time, or where a signal came; not after the last batch, as the epoch follows"
     n_batches = self.n_before + self.iter + 1
     if not self.training or not self.stepped or n_batches >= self.n_iter: return
-    if self.signal is None and time.time() - self.saved < self.every: return
-    self.save(self.epoch, n_batches)
+    if any(largest(self.signal or 0, time.time() - self.saved >= self.every)):
+        self.save(self.epoch, n_batches)
 
 @patch
 def after_epoch(self:SaveState):
@@ -252,11 +253,14 @@ def save(self:SaveState,
 ):
     "Writes a checkpoint; ends the fit by `Interrupted` where a signal came"
     place = dict(epoch=epoch, n_batches=n_batches, pct_train=self.learn.pct_train)
-    try: self.checkpoints.save(dict(**self.facts(), **place, learner=learner_state(self.learn),
-        fit=_fit_state(self.learn), loader=self.loader, random=random_states()))
+    place['random'] = gathered(random_states())
+    try:
+        if is_main(): self.checkpoints.save(dict(**self.facts(), **place, loader=self.loader,
+            learner=learner_state(self.learn), fit=_fit_state(self.learn)))
     except OSError as e: print(f'the checkpoint could not be written, training goes on: {e}')
     self.saved = time.time()
-    if self.signal is not None: raise Interrupted(self.signal)
+    number, = largest(self.signal or 0)                        # of any rank, once it is written
+    if number: raise Interrupted(number)
 
 # %% ../nbs/18b_checkpoint.ipynb #809a5cb8
 @patch
@@ -275,9 +279,12 @@ def listening(self:SaveState):
 @patch
 def _hear(self:SaveState, number, _):
     "The first signal is remembered, the second ends the process"
+    if self.signal is None: self.heard = time.time()
+    elif n_ranks() > 1 and time.time() - self.heard < 2: return    # the launcher passed it on
     said = 'ending after this batch; once more ends at once'
     if self.signal is not None: said = 'ended at once; what was saved is whole'
-    with suppress(OSError): os.write(2, f'\n{signal.Signals(number).name}: {said}\n'.encode())
+    with suppress(OSError):
+        if is_main(): os.write(2, f'\n{signal.Signals(number).name}: {said}\n'.encode())
     if self.signal is not None: os._exit(128 + number)
     self.signal = number
 

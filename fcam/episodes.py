@@ -105,6 +105,7 @@ def split_task(
 # %% ../nbs/12_episodes.ipynb #c5ea698d
 class EpisodeLoader(DataLoader):
     "Batches `(images, sizes, labels)`, a task each; `ValueError` for too few classes or images"
+    share = 0, 1 # (rank, number of ranks): which of the tasks
     def __init__(self,
         store:ImageStore, # where the images come from, and on whose device the batches are
         n_way:int=5, # N: classes a task
@@ -130,6 +131,13 @@ def before_iter(self:EpisodeLoader):
     if not self.n_tasks: return
     self.episodes = sample_episodes(self.store.labels, self.n_way, self.n_shot,
                                     n_query=self.n_query, n_episodes=self.n_tasks, seed=seed)
+
+# %% ../nbs/12_episodes.ipynb #defe71fb
+@patch
+def get_idxs(self:EpisodeLoader): return [*range(*self.share[:1], self.n_tasks, self.share[1])]
+
+@patch
+def __len__(self:EpisodeLoader): return len(range(self.share[0], self.n_tasks, self.share[1]))
 
 # %% ../nbs/12_episodes.ipynb #c7e8ece1
 @patch

@@ -20,6 +20,7 @@ from fastprogress.fastprogress import progress_bar
 from torch import Tensor, nn
 
 from .checks import check_count, check_seed
+from .distributed import gathered, is_main, n_ranks, rank
 from .episodes import sample_episodes
 from .patches import RandomPatches, named_generator
 from .prototypes import mean_prototypes, structured_fc
@@ -186,24 +187,33 @@ class FeatureBank(FreshFeatures):
         self.row = torch.full((len(store),), -1)
         self.row[images] = torch.arange(len(images))
         chunks = [c for c in torch.arange(len(store)).split(64) if (self.row[c] >= 0).any()]
-        if progress: chunks = progress_bar(chunks, leave=False)
-        for chunk in chunks: self._fill(chunk, len(images))
+        groups = [chunks[i:i + n_ranks()] for i in range(0, len(chunks), n_ranks())]
+        if progress and is_main(): groups = progress_bar(groups, leave=False)
+        for group in groups: self._fill(group, len(images))
 
 # %% ../nbs/15_evaluate.ipynb #ca6fa20e
 @patch
-def _fill(self:FeatureBank, chunk, n_images):
-    "Embeds the wanted images of a chunk; the boxes are drawn for all of it"
+def _fill(self:FeatureBank, chunks, n_images):
+    "Fills in some chunks, of which each rank embeds one"
+    mine = [self._chunk(chunk) for chunk in chunks[rank():][:1]]
+    for rows, found in sum(gathered(mine), []):
+        if self.bank is None:
+            shape = n_images, *found.shape[1:]
+            self.bank = _empty_bank(shape, found.dtype, self.device, self.place)
+        self.bank[rows.to(self.bank.device)] = found.to(self.bank.device)
+
+@patch
+def _chunk(self:FeatureBank, chunk):
+    "Rows and features of the wanted images of a chunk; the boxes are drawn for all of it"
     generator, wanted = named_generator(self.seed, 2, int(chunk[0])), self.row[chunk] >= 0
     rows, sizes = self.row[chunk[wanted]], self.store.sizes.cpu()[chunk]
     pixels = self.store.batch(chunk[wanted])[0].to(self.device)
-    for view in range(self.n_views):
+    views = []
+    for _ in range(self.n_views):
         boxes, flip = (t[wanted] for t in self.patches.draw(sizes, generator=generator))
         found = _embed(self.encoder, self.patches.cut(pixels, boxes, flip, sizes[wanted]), self.bs)
-        if found.dtype == torch.float64: found = found.float()
-        if self.bank is None:
-            shape = n_images, self.n_views, *found.shape[1:]
-            self.bank = _empty_bank(shape, found.dtype, found.device, self.place)
-        self.bank[rows.to(self.bank.device), view] = found.to(self.bank.device)
+        views.append(found.float() if found.dtype == torch.float64 else found)
+    return rows, torch.stack(views, 1)
 
 # %% ../nbs/15_evaluate.ipynb #9477de3a
 @patch
@@ -286,8 +296,10 @@ def evaluate(
     support, query = sample_episodes(features.labels, **task, n_episodes=n_episodes, seed=seed,
                                      classes=features.classes)
     results, batches = [], torch.arange(n_episodes).split(bs)
-    if progress: batches = progress_bar(batches, leave=False)
-    for e in batches:
+    mine = batches[rank()::n_ranks()]
+    for e in progress_bar(mine, leave=False) if progress and is_main() else mine:
         sets = _sets(features, support[e], query[e], episodes=e)
         results.append(_episode_accuracy(metric, *sets, structured, sfc))
+    found = gathered(results)
+    results = [found[i%n_ranks()][i//n_ranks()] for i in range(len(batches))]
     return Accuracy(torch.cat(results), task | dict(seed=seed, images=_checksum(features)))

@@ -28,6 +28,8 @@ from .calibration import FeatureCalibration
 from .checkpoint import (ResumingLearner, learner_state, load_callbacks,
                              load_learner_state, read_state, write_state)
 from .data import FewShotData
+from .distributed import (check_divides, from_main, is_main, join, main_prints,
+                              n_ranks, several)
 from .encoder import ResNet12, n_features_of
 from .episodes import sample_episodes
 from .evaluate import Accuracy
@@ -49,6 +51,7 @@ class Stage(NamedTuple):
 
 class FCAMLearner(ResumingLearner):
     "A fastai `Learner` for pretraining; `meta`, after `meta_train`, is the one of meta-training"
+    sync_bn = None # several processes: BatchNorm over the whole batch? default: on GPUs
     def __init__(self,
         data:FewShotData, # images of base, validation and new classes
         encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`
@@ -57,12 +60,12 @@ class FCAMLearner(ResumingLearner):
         cbs=None, # more callbacks, one or a list
         **kwargs # for `Learner`
     ):
-        device = choose_device(device)
+        device, n = choose_device(device), n_ranks()
         self.data, self.preset, self.history, self.stages = data, preset, [], {}
         self.meta = self.run_folder = None
         calibration, validation = _first_stage_callbacks(self)
         head = nn.Linear(n_features_of(encoder, preset.patch_size), data.train.n_classes)
-        super().__init__(data.dls(bs=min(preset.bs, len(data.train)), device=device),
+        super().__init__(data.dls(bs=min(preset.bs, len(data.train))//n*n, device=device),
             nn.Sequential(encoder, head).to(device, memory_format=torch.channels_last),
             loss_func=CrossEntropyLossFlat(), opt_func=stage_optimizer(preset, 'warm-up'),
             lr=preset.warmup_lr, cbs=[calibration, validation, *L(cbs)],
@@ -102,8 +105,9 @@ def fcam_learner(
     **settings, # single settings that differ, such as `width`, `n_patches`, `warmup_epochs`
 )->FCAMLearner:
     "A learner for FCAM; `ValueError` for unknown settings or tasks that the data cannot give"
-    preset, device = choose_preset(data, preset, **settings), choose_device(device)
+    preset, device = choose_preset(data, preset, **settings), choose_device(join(device))
     _check_tasks(data, preset)
+    for name in ('bs', 'n_tasks_per_step'): check_divides(name, getattr(preset, name))
     if seed is not None: set_seed(seed)
     if device.type == 'cuda':
         n_bytes = sum(store.nbytes for store in data.sets.values())
@@ -125,11 +129,12 @@ def _check_tasks(data, preset):
                         classes=store.classes)
 
 # %% ../nbs/20_learner.ipynb #1cd98bbe
+@main_prints()
 def _go_on(learn, folder, seed):
     "Gives a learner its folder, and what a run left there"
     n_bytes = 30*sum(value.nbytes for value in learn.model.state_dict().values())
     facts = dict(settings=learn.preset.settings(), seed=seed, data=learn.data.fingerprint(),
-                 torch=torch.__version__)
+                 n_ranks=n_ranks(), torch=torch.__version__)
     learn.run_folder = RunFolder(folder, facts, n_bytes)
     state = learn.run_folder.state
     if not state: return
@@ -154,7 +159,7 @@ def resumed(self:FCAMLearner)->dict:
 @patch
 def release(self:FCAMLearner):
     "Lets others have the folder; the learner saves nothing there from now on"
-    if self.run_folder: self.run_folder.claim.release()
+    if self.run_folder: self.run_folder.release()
 
 # %% ../nbs/20_learner.ipynb #14c6dba7
 def _todo(learn, call, plan):
@@ -168,9 +173,10 @@ def _fit(learn, fitted, call, stage, n_epochs, modules, state):
         outer = None if fitted is learn else learner_state(learn)
         return dict(history=learn.history, stages=list(learn.stages), outer=outer)
     run = learn.run_folder
-    fit_stage(fitted, learn.history, stage, n_epochs=n_epochs, modules=modules,
-              schedule=learn.preset.schedule(stage),
-              save=run and run.saver(call, stage, state=state, facts=facts))
+    with several(fitted, learn.sync_bn if fitted is learn else False):
+        fit_stage(fitted, learn.history, stage, n_epochs=n_epochs, modules=modules,
+                  schedule=learn.preset.schedule(stage),
+                  save=run and run.saver(call, stage, state=state, facts=facts))
 
 def _keep(learn, name, encoder, metric=None):
     "What a stage left, in memory and in the folder"
@@ -219,7 +225,8 @@ def save(self:FCAMLearner,
 )->Path: # of the file; the teacher lies beside it
     "Saves model and optimizer as fastai does, and the teacher beside them"
     path = Path(Learner.save(self, file, **kwargs))
-    write_state(path.with_suffix('.teacher.safetensors'), learner_state(self)['callbacks'])
+    file = path.with_suffix('.teacher.safetensors')
+    if is_main(): write_state(file, learner_state(self)['callbacks'])
     return path
 
 # %% ../nbs/20_learner.ipynb #ba588fe8
@@ -318,7 +325,7 @@ def save_fcam(self:FCAMLearner,
     "Saves the model as it stands: safetensors and a readable config"
     model = self.fcam()
     model.info |= info
-    return model.save(path)
+    return from_main(lambda: model.save(path))                 # of several processes one
 
 @patch
 def classifier(self:FCAMLearner,

@@ -20,7 +20,7 @@ __all__ = ['StoreLoader']
 # %% ../nbs/03b_loader.ipynb #39ddfe31
 class StoreLoader(DataLoader):
     "Batches `(images, sizes, labels)` drawn from an `ImageStore` by index"
-    n_inp = 2
+    n_inp,share = 2,(0, 1) # `share` is (rank, number of ranks): which part of each batch
     def __init__(self,
         dataset:ImageStore, # what to draw from
         bs:int=128, # images per batch
@@ -71,9 +71,10 @@ def _ahead(
 def create_batches(self:StoreLoader,
     samps, # indices of the epoch, in order
 ): # yields batches
-    "The batches of an epoch"
+    "The batches of an epoch, or of each batch the `share`: every n-th image"
     parts = torch.tensor(list(samps), dtype=torch.long).split(self.bs)
     parts = [o for o in parts if len(o) == self.bs or len(o) and not self.drop_last]
+    parts = [o[self.share[0]::self.share[1]] for o in parts]
     yield from (_ahead if self.dataset.on_disk else map)(self.create_batch, parts)
 
 @patch

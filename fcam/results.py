@@ -16,6 +16,7 @@ from torch import nn
 
 from .baselines import CosineMetric, EMDMetric
 from .checks import check_count
+from .distributed import is_main
 from .episodes import sample_episodes, used_images
 from .evaluate import FeatureBank, evaluate
 from .metric import AdaptiveMetric
@@ -134,7 +135,8 @@ def results_table(
     last = list(models.values())[-1]
     columns = _columns(store, shots, n_episodes=n_episodes, n_test=last.n_test)
     tasks = _result_tasks(store, columns, n_query, seed)
-    stages = progress_bar(list(models), leave=False) if progress else list(models)
+    stages = list(models)
+    if progress and is_main(): stages = progress_bar(stages, leave=False)
     return _result_table(list(_rows(models, stages, store, tasks)), tasks[0])
 
 # %% ../nbs/18a_results.ipynb #3e6649ba

@@ -15,6 +15,7 @@ import torch
 from fastcore.basics import patch
 
 from .checkpoint import Checkpoints, SaveState
+from .distributed import from_main, is_main
 from .files import claim_folder
 
 # %% ../nbs/19a_run_folder.ipynb #0c63659a
@@ -24,17 +25,23 @@ class RunFolder:
     every = 600. # seconds between two checkpoints within an epoch
     def __init__(self,
         folder, # its place, made where it does not exist
-        facts:dict, # that decide the result: `settings`, `seed`, `data`
+        facts:dict, # that decide the result: `settings`, `seed`, `data`, `n_ranks`; and `torch`
         n_bytes:int=0, # space that will be needed
     ):
-        self.claim, self.plans = claim_folder(folder, n_bytes), {}
+        self.claim, self.plans = None, {}
+        self.path = from_main(lambda: self._claim(folder, n_bytes))
         self.facts = json.loads(json.dumps(facts))            # tuples become lists, as in a file
-        self.path = self.claim.path
         self.checkpoints = Checkpoints(self.path/'checkpoints')
         try: self._read()
         except BaseException:
-            self.claim.release()
+            self.release()
             raise
+    def _claim(self, folder, n_bytes):
+        self.claim = claim_folder(folder, n_bytes)
+        return self.claim.path
+    def release(self):
+        "Lets others have the folder"
+        if self.claim: self.claim.release()
     def _read(self):
         "Looks where the run stands: the latest checkpoint becomes its `state`"
         self.state = self.checkpoints.latest()
@@ -51,6 +58,9 @@ def _check_same(known, now, path):
         f'the run in {path} was begun with other data, or they were changed since: {hint}')
     if now['seed'] is not None and known['seed'] != now['seed']: raise ValueError(
         f'the run in {path} was begun with seed {known["seed"]}, not {now["seed"]}: {hint}')
+    if known['n_ranks'] != now['n_ranks']: raise ValueError(
+        f'the run in {path} was begun with {known["n_ranks"]} processes, not {now["n_ranks"]}, '
+        'which draw other crops: launch as many, or choose another folder')
     for name, value in now['settings'].items():
         before = known['settings'].get(name)
         if before != value: raise ValueError(f'the run in {path} was begun with {name} {before}, '
@@ -114,4 +124,4 @@ def resumed(self:RunFolder)->dict:
 @patch
 def clear(self:RunFolder):
     "Removes the models of the stages, where a run begins anew"
-    if (self.path/'stages').exists(): rmtree(self.path/'stages')
+    if is_main() and (self.path/'stages').exists(): rmtree(self.path/'stages')

@@ -23,6 +23,7 @@ from fastai.data.core import DataLoaders
 from fastai.learner import Learner, ValueMetric
 from fastai.losses import CrossEntropyLossFlat
 from fastai.optimizer import OptimWrapper
+from fastai.torch_core import get_model
 from fastcore.basics import patch, store_attr
 from fastcore.foundation import L
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ from torch import Tensor, nn
 from .calibration import check_loss
 from .checkpoint import ResumingLearner, SaveState
 from .data import FewShotData
+from .distributed import n_ranks
 from .encoder import checkpointed
 from .episodes import sample_episodes, split_task, used_images
 from .evaluate import FeatureBank, evaluate
@@ -87,10 +89,11 @@ class KeepBest(TrackerCallback):
         if self.new_best: self._keep(self.best, self.epoch + 1)
     def _keep(self, accuracy, n_epochs):
         self.best, self.epoch_of_best = accuracy, n_epochs
-        self.states = [deepcopy(module.state_dict()) for module in self.modules()]
+        self.states = [deepcopy(get_model(module).state_dict()) for module in self.modules()]
     def restore(self):
         "Puts the best weights back; nothing where no training has begun"
-        for module, state in zip(self.modules(), self.states or []): module.load_state_dict(state)
+        for module, state in zip(self.modules(), self.states or []):
+            get_model(module).load_state_dict(state)
     def state_dict(self):
         "For a checkpoint: the best weights, their accuracy and their epoch"
         return dict(best=self.best, epoch_of_best=self.epoch_of_best, states=self.states)
@@ -227,7 +230,7 @@ def meta_learner(
     score = lambda: (encoder, metric)
     validation = EpisodeValidation(score, data.valid, patches, n_query=p.n_query,
                                    n_episodes=p.n_valid)
-    accumulate = GradientAccumulation(p.n_tasks_per_step*n_way*p.n_query)
+    accumulate = GradientAccumulation(p.n_tasks_per_step*n_way*p.n_query//n_ranks())
     learn = ResumingLearner(DataLoaders(dls.train, dls.valid, device=device), model,
         loss_func=CrossEntropyLossFlat(), metrics=ValueMetric(validation.value, 'valid_accuracy'),
         cbs=[TaskPatches(patches), validation, accumulate, *L(cbs)])

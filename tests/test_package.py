@@ -26,6 +26,7 @@ flags = torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enable
 import fcam, pkgutil, importlib
 for m in pkgutil.iter_modules(fcam.__path__): importlib.import_module(f'fcam.{m.name}')
 assert before == (random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state().tolist()), 'a random state moved'
+assert 'accelerate' not in sys.modules, 'needed by several processes only'
 assert flags == (torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled(), list(sys.path)), 'a setting changed'
 '''
 
