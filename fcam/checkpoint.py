@@ -291,6 +291,7 @@ def _hear(self:SaveState, number, _):
 class ResumingLearner(Learner):
     "A `Learner` whose fit begins with epoch `first_epoch`"
     first_epoch = 0
+    sync_bn = None # as for `several`
     def _do_fit(self):
         bar = getattr(getattr(self, 'progress', None), 'mbar', None)
         if bar and self.first_epoch: bar.update(0)              # or it has no time to count from

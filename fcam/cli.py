@@ -37,9 +37,10 @@ def _train(words, line, preset=None, seed=0):
     check_options(words, words['data'])
     check_place(words['data'], words.get('path'))
     settings, seed = single_settings(words), words.get('seed', seed)
+    from fcam.distributed import join
     from fcam.presets import choose_preset
     from fcam.run import data_facts, machine, named_device, results_folder
-    device = named_device(words.get('device'))
+    device = join(named_device(words.get('device')))
     name = Path(words['data']).expanduser().resolve().name or 'data'
     with results_folder(words.get('out'), f'runs/{name}') as folder:
         log, data = _load(words, folder, quiet='quiet' in words)
@@ -71,24 +72,23 @@ def _resume(folder, words):
     other = [name for name in words if name not in ('resume', 'device', 'quiet', 'data', 'path')]
     if other: raise ValueError(f'--{other[0]} does not go with --resume, which goes on with the '
                                'settings of the run: leave it out')
+    from fcam.distributed import join
     from fcam.files import claim_folder
     from fcam.presets import Preset
-    from fcam.run import is_finished, machine, named_device, read_run, shown_path
-    known, device = read_run(folder), named_device(words.get('device'))
+    from fcam.run import claimed, is_finished, machine, named_device, read_run, shown_path
+    known, device = read_run(folder), join(named_device(words.get('device')))
     path = Path(folder).expanduser()
     if is_finished(path):
         print(f'the run in {folder} is finished: fcam_eval {shlex.quote(shown_path(path))} '
               'evaluates its model')
         return None
-    claim = claim_folder(path)
-    try:
+    with claimed(lambda: claim_folder(path)):
         words = _of_run(words, known, folder)
         log, data = _load(words, path, quiet='quiet' in words)
         facts = known | dict(machine=machine(device))
         run = _run(path, log, data, Preset(**known['settings']), device, facts)
         log.line(_where(run.learn.resumed))
         return run.train()
-    finally: claim.release()
 
 # %% ../nbs/21_cli.ipynb #24df09b2
 def _where(resumed):

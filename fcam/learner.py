@@ -28,8 +28,7 @@ from .calibration import FeatureCalibration
 from .checkpoint import (ResumingLearner, learner_state, load_callbacks,
                              load_learner_state, read_state, write_state)
 from .data import FewShotData
-from .distributed import (check_divides, from_main, is_main, join, main_prints,
-                              n_ranks, several)
+from .distributed import check_divides, is_main, join, n_ranks
 from .encoder import ResNet12, n_features_of
 from .evaluate import Accuracy
 from .metric import AdaptiveMetric
@@ -51,7 +50,6 @@ class Stage(NamedTuple):
 
 class FCAMLearner(ResumingLearner):
     "A fastai `Learner` for pretraining; `meta`, after `meta_train`, is the one of meta-training"
-    sync_bn = None # several processes: BatchNorm over the whole batch? default: on GPUs
     def __init__(self,
         data:FewShotData, # images of base, validation and new classes
         encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`
@@ -117,7 +115,6 @@ def fcam_learner(
     return learn.to_fp16() if device.type == 'cuda' else learn
 
 # %% ../nbs/20_learner.ipynb #1cd98bbe
-@main_prints()
 def _go_on(learn, folder, seed):
     "Gives a learner its folder, and what a run left there"
     n_bytes = 30*sum(value.nbytes for value in learn.model.state_dict().values())
@@ -161,15 +158,14 @@ def _fit(learn, fitted, call, stage, n_epochs, modules, state):
         outer = None if fitted is learn else learner_state(learn)
         return dict(history=learn.history, stages=list(learn.stages), outer=outer)
     run = learn.run_folder
-    with several(fitted, learn.sync_bn if fitted is learn else False):
-        fit_stage(fitted, learn.history, stage, n_epochs=n_epochs, modules=modules,
-                  schedule=learn.preset.schedule(stage),
-                  save=run and run.saver(call, stage, state=state, facts=facts))
+    fit_stage(fitted, learn.history, stage, n_epochs=n_epochs, modules=modules,
+              schedule=learn.preset.schedule(stage),
+              save=run and run.saver(call, stage, state=state, facts=facts))
 
 def _keep(learn, name, encoder, metric=None):
     "What a stage left, in memory and in the folder"
     learn.stages[name] = Stage(deepcopy(encoder), deepcopy(metric))
-    if not learn.run_folder: return
+    if not learn.run_folder or not is_main(): return
     try: learn.fcam(name).save(learn.folder/'stages'/name)
     except OSError as e: print(f'the model of {name} could not be kept, training goes on: {e}')
 
@@ -313,7 +309,7 @@ def save_fcam(self:FCAMLearner,
     "Saves the model as it stands: safetensors and a readable config"
     model = self.fcam()
     model.info |= info
-    return from_main(lambda: model.save(path))                 # of several processes one
+    return model.save(path)
 
 @patch
 def classifier(self:FCAMLearner,

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from . import __version__
 from .baselines import CosineMetric, EMDMetric
 from .checks import check_count, check_number, check_seed, check_switch
-from .distributed import is_main
 from .encoder import ResNet12, n_features_of
 from .episodes import sample_episodes, used_images
 from .evaluate import Accuracy, FeatureBank, FreshFeatures, embed, eval_mode, evaluate
@@ -156,7 +155,6 @@ def _write_model(path, config, tensors):
     plain = json.loads(json.dumps(config, default=str, allow_nan=False))
     if path.exists() and not path.is_dir():
         raise ValueError(f'{path} is a file: give a folder, which is made where there is none')
-    if not is_main(): return path                              # of several processes
     path.mkdir(parents=True, exist_ok=True)
     save_tensors(tensors, path/'model.safetensors')
     write_json(path/'config.json', **plain)

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from .calibration import check_loss
 from .checkpoint import ResumingLearner, SaveState
 from .data import FewShotData
-from .distributed import n_ranks
+from .distributed import main_prints, n_ranks, several
 from .encoder import checkpointed
 from .episodes import sample_episodes, split_task, used_images
 from .evaluate import FeatureBank, evaluate
@@ -157,6 +157,7 @@ def stage_optimizer(
     return partial(OptimWrapper, opt=torch.optim.SGD, momentum=0.9, nesterov=nesterov, **decay)
 
 # %% ../nbs/19_training.ipynb #463d22ba
+@main_prints()
 def fit_stage(
     learn:Learner, # with an `EpisodeValidation`
     rows:list, # the history, to which rows are added
@@ -172,7 +173,8 @@ def fit_stage(
     if save: cbs += [save, save.random_again]
     say = (lambda text: None) if hasattr(learn, 'stage_progress') else print
     say(f'{stage}: {n_epochs} epoch' + 's'*(n_epochs > 1))
-    with warnings.catch_warnings(), save.listening() if save else nullcontext():
+    hearing = save.listening() if save else nullcontext()
+    with warnings.catch_warnings(), hearing, several(learn, getattr(learn, 'sync_bn', None)):
         warnings.filterwarnings('ignore', 'Your generator is empty')  # the validation loader
         try: learn.fit(n_epochs, cbs=cbs, reset_opt=True)
         finally:
@@ -249,4 +251,5 @@ def meta_learner(
     learn = ResumingLearner(DataLoaders(dls.train, dls.valid, device=device), model,
         loss_func=CrossEntropyLossFlat(), metrics=ValueMetric(validation.value, 'valid_accuracy'),
         cbs=[TaskPatches(patches), validation, accumulate, *L(cbs)])
+    learn.sync_bn = False  # BatchNorm sees one task at a time, with several processes too
     return learn.to_fp16() if device.type == 'cuda' else learn
