@@ -16,7 +16,7 @@ from fastcore.basics import patch
 
 from .checkpoint import Checkpoints, SaveState
 from .data import FewShotData
-from .distributed import from_main, is_main, n_ranks
+from .distributed import from_main, is_main, main_prints, n_ranks
 from .files import claim_folder
 from .presets import Preset
 
@@ -46,7 +46,8 @@ class RunFolder:
         self.path = from_main(lambda: self._claim(folder, n_bytes))
         self.facts = json.loads(json.dumps(facts))            # tuples become lists, as in a file
         self.checkpoints = Checkpoints(self.path/'checkpoints')
-        try: self._read()
+        try:
+            with main_prints(): self._read()
         except BaseException:
             self.release()
             raise
