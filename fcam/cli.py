@@ -16,17 +16,21 @@ from .commands import end_with
 from .options import (check_options, check_place, command_line, data_and_presets, data_words,
                           given_words, load_data, single_settings, words_as_before)
 
-# %% ../nbs/21_cli.ipynb #c8301762
+# %% ../nbs/21_cli.ipynb #c6c721a6
 def _load(words, folder, quiet):
     "The log of a folder, and the data of the words; what loading prints goes into the log"
     from fcam.progress import RunLog
     log = RunLog(folder and folder/'log.txt', quiet=quiet)
     log.status(f'loading {words["data"]}')
-    with redirect_stdout(log): data = load_data(**data_words(words))
+    try:
+        with redirect_stdout(log): data = load_data(**data_words(words))
+    except ValueError as error:
+        if 'cannot be read' not in str(error) or 'skip_broken' in words: raise
+        raise ValueError(f'{error}; --skip_broken leaves such files out') from None
     log.line(str(data))
     return log, data
 
-# %% ../nbs/21_cli.ipynb #afeef25e
+# %% ../nbs/21_cli.ipynb #d885d5ab
 def _train(words, line, preset=None, seed=0):
     "A new run: `words` as they are with all that is repeated, `preset` where they name none"
     words.setdefault('data', 'glyphs')
@@ -45,7 +49,7 @@ def _train(words, line, preset=None, seed=0):
             settings=preset.settings(), data=data_facts(data), machine=machine(device))
         return _run(folder, log, data, preset, device, facts).train()
 
-# %% ../nbs/21_cli.ipynb #6ebe3cae
+# %% ../nbs/21_cli.ipynb #cfe24ef9
 def _run(folder, log, data, preset, device, facts):
     "A run in its folder, ready to begin or to go on"
     from fcam.learner import fcam_learner
@@ -61,7 +65,7 @@ def _of_run(words, known, place):
     classes = known['data']['classes']
     return words_as_before(words, known['source'], classes, owner=f'the run in {place}')
 
-# %% ../nbs/21_cli.ipynb #a801f2fb
+# %% ../nbs/21_cli.ipynb #fcbf2324
 def _resume(folder, words):
     "Goes on with a run; `ValueError` for options beside it, or where it is finished"
     other = [name for name in words if name not in ('resume', 'device', 'quiet', 'data', 'path')]
@@ -86,7 +90,7 @@ def _resume(folder, words):
         return run.train()
     finally: claim.release()
 
-# %% ../nbs/21_cli.ipynb #de702902
+# %% ../nbs/21_cli.ipynb #24df09b2
 def _where(resumed):
     "Where a run goes on, in words"
     if resumed is None: return 'there is no checkpoint yet: the run begins at its start'
@@ -168,7 +172,7 @@ def _table(words, data, log, device):
     return results_table(models, data.test, **{k: words[k] for k in names if k in words},
                          progress=log.in_terminal)
 
-# %% ../nbs/21_cli.ipynb #cb06bad9
+# %% ../nbs/21_cli.ipynb #c458e96d
 def _evaluated(words):
     "The evaluation that the words ask for"
     check_options(words, words.get('data'))
@@ -209,7 +213,7 @@ def fcam_eval(
     "Evaluate a saved model on few-shot tasks of the test classes of a data set."
     return _evaluated(given_words(locals()))
 
-# %% ../nbs/21_cli.ipynb #e8d6d996
+# %% ../nbs/21_cli.ipynb #0b34ef27
 def _measure(fcam, data, words, folder, log, line):
     "Measures, prints, and keeps the numbers, then a figure"
     from pandas import DataFrame
@@ -258,7 +262,7 @@ def _readable(images):
         load_image(path)
     return paths
 
-# %% ../nbs/21_cli.ipynb #547035c6
+# %% ../nbs/21_cli.ipynb #076bd4de
 def _classified(clf, path):
     "One row of the predictions"
     label, probs = clf.predict(path)
@@ -300,7 +304,7 @@ def fcam_predict(
     with results_folder(out, 'runs/predict') as folder:
         return _predict(clf, paths, folder, words)
 
-# %% ../nbs/21_cli.ipynb #f68ebf28
+# %% ../nbs/21_cli.ipynb #1bb58848
 def _predict(clf, paths, folder, words):
     "Classifies, prints, and keeps the predictions, then figures"
     from pandas import DataFrame

@@ -30,15 +30,15 @@ from .checkpoint import (ResumingLearner, learner_state, load_callbacks,
 from .data import FewShotData
 from .distributed import check_divides, is_main, join, n_ranks
 from .encoder import ResNet12, n_features_of
-from .episodes import sample_episodes
 from .evaluate import Accuracy
 from .metric import AdaptiveMetric
 from .model import FCAM, Classifier, choose_device, load_fcam
 from .patches import RandomPatches
 from .presets import Preset, choose_preset
 from .results import results_table
-from .run_folder import RunFolder
-from .training import EpisodeValidation, fit_stage, meta_learner, stage_optimizer
+from .run_folder import RunFolder, run_facts
+from .training import (EpisodeValidation, check_tasks, fit_stage, meta_learner,
+                           stage_optimizer)
 
 _all_ = ['load_fcam']  # so that one import serves training and loading
 
@@ -104,7 +104,7 @@ def fcam_learner(
 )->FCAMLearner:
     "A learner for FCAM; `ValueError` for unknown settings or tasks that the data cannot give"
     preset, device = choose_preset(data, preset, **settings), choose_device(join(device))
-    _check_tasks(data, preset)
+    check_tasks(data, preset.n_query)
     for name in ('bs', 'n_tasks_per_step'): check_divides(name, getattr(preset, name))
     if seed is not None: set_seed(seed)
     if device.type == 'cuda':
@@ -114,24 +114,12 @@ def fcam_learner(
     if folder is not None: _go_on(learn, folder, seed)
     return learn.to_fp16() if device.type == 'cuda' else learn
 
-# %% ../nbs/20_learner.ipynb #3f6aa8e7
-def _check_tasks(data, preset):
-    "`ValueError` where a set cannot give a task, or the training classes no task of the preset"
-    for name, store in data.sets.items():
-        if store.n_classes < 2: raise ValueError(
-            f'the {name} set has {store.n_classes} class and a task needs two: '
-            'give other splits, or images of more classes')
-    for name, store in data.sets.items():
-        n_query = preset.n_query if name == 'train' else 1
-        sample_episodes(store.labels, n_way=min(5, store.n_classes), n_shot=1, n_query=n_query,
-                        classes=store.classes)
-
 # %% ../nbs/20_learner.ipynb #1cd98bbe
 def _go_on(learn, folder, seed):
     "Gives a learner its folder, and what a run left there"
     n_bytes = 30*sum(value.nbytes for value in learn.model.state_dict().values())
-    facts = dict(settings=learn.preset.settings(), seed=seed, data=learn.data.fingerprint(),
-                 n_ranks=n_ranks(), torch=torch.__version__)
+    device = next(learn.model.parameters()).device
+    facts = run_facts(learn.preset, learn.data, seed=seed, device=device)
     learn.run_folder = RunFolder(folder, facts, n_bytes)
     state = learn.run_folder.state
     if not state: return
@@ -139,7 +127,7 @@ def _go_on(learn, folder, seed):
     learn.history[:] = state['history']
     for name in state['stages']:
         try: model = load_fcam(learn.folder/'stages'/name, encoder=deepcopy(learn.model[0]),
-                               device=next(learn.model.parameters()).device)
+                               device=device)
         except FileNotFoundError: continue  # the disk was full when the stage was over
         learn.stages[name] = Stage(model.encoder, model.metric)
 
