@@ -181,7 +181,7 @@ class StageProgress(Callback):
     def before_fit(self):
         unknown = StageCost(self.n_epoch, len(self.dls.train), 0.)
         self.cost = self.time_left.costs.get(self.stage, unknown)
-        self.began, self.n_done = time.time(), 0
+        self.began, self.n_done, self.next_line = time.time(), 0, time.time() + 60
     def before_epoch(self): self.epoch_began, self.n_batches = time.time(), 0
     def before_train(self): self.noted = 0., self.epoch_began
 
@@ -195,7 +195,15 @@ def after_batch(self:StageProgress):
     before = self.save_state.n_before if hasattr(self.learn, 'save_state') else 0
     self.shown, share = time.time(), 1 - (before + self.iter + 1)/self.n_iter
     self._note(0)
-    self.log.status(f'{self._place()}, {1 - share:.0%}' + self._left(share) + self.accuracy)
+    text = f'{self._place()}, {1 - share:.0%}' + self._left(share) + self.accuracy
+    self.log.status(text)
+    if self.shown > self.next_line: self._say(text)
+
+@patch
+def _say(self:StageProgress, text):
+    "A line, in a terminal only for the file; in a long epoch the next comes after ten minutes"
+    self.next_line = time.time() + 600
+    self.log.line(text, printed=not self.log.in_terminal)
 
 # %% ../nbs/20a_progress.ipynb #7d8538a1
 @patch
@@ -229,8 +237,7 @@ def after_epoch(self:StageProgress):
     self.accuracy, left = f', validation {row["valid_accuracy"]:.2f} %', self._left(0.)
     self.log.status(self._place() + left + self.accuracy)
     seconds = f', {time.time() - self.epoch_began:.0f} s'
-    text = f'{self._place()}, loss {row["train_loss"]:.3f}{self.accuracy}{seconds}{left}'
-    self.log.line(text, printed=not self.log.in_terminal)
+    self._say(f'{self._place()}, loss {row["train_loss"]:.3f}{self.accuracy}{seconds}{left}')
 
 @patch
 def after_fit(self:StageProgress):
