@@ -136,7 +136,7 @@ def plot_decision(
     if not probs: raise ValueError('probs is empty: give {class: probability}')
     _check_plan(plan, query, proto)
     fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), width_ratios=[1, 1, 1.6],
-                             layout='constrained')
+                             layout='compressed')    # for square axes
     axes[0].imshow(np.asarray(image))
     axes[0].set_axis_off()
     axes[0].set_title('query', fontsize=9)
