@@ -38,7 +38,8 @@ def _train(words, line, preset=None, seed=0):
     check_place(words['data'], words.get('path'))
     settings, seed = single_settings(words), words.get('seed', seed)
     from fcam.presets import choose_preset
-    from fcam.run import data_facts, machine, named_device, results_folder
+    from fcam.facts import data_facts, machine, named_device
+    from fcam.run import results_folder
     device = named_device(words.get('device'))
     name = Path(words['data']).expanduser().resolve().name or 'data'
     with results_folder(words.get('out'), f'runs/{name}') as folder:
@@ -73,7 +74,9 @@ def _resume(folder, words):
                                'settings of the run: leave it out')
     from fcam.files import claim_folder
     from fcam.presets import Preset
-    from fcam.run import is_finished, machine, named_device, read_run, shown_path
+    from fcam.facts import machine, named_device
+    from fcam.run import is_finished, read_run
+    from fcam.run_folder import shown_path
     known, device = read_run(folder), named_device(words.get('device'))
     path = Path(folder).expanduser()
     if is_finished(path):
@@ -177,7 +180,8 @@ def _evaluated(words):
     "The evaluation that the words ask for"
     check_options(words, words.get('data'))
     from fcam.model import load_fcam
-    from fcam.run import named_device, results_folder
+    from fcam.facts import named_device
+    from fcam.run import results_folder
     fcam = load_fcam(words['model'], device=named_device(words.get('device')))
     line, words = command_line('fcam_eval', words), _eval_words(fcam, words)
     check_options(words, words['data'])
@@ -217,8 +221,8 @@ def fcam_eval(
 def _measure(fcam, data, words, folder, log, line):
     "Measures, prints, and keeps the numbers, then a figure"
     from pandas import DataFrame
-    from fcam.run import (Record, data_facts, machine, model_facts, save_decision, table_records,
-                          table_text)
+    from fcam.facts import data_facts, machine, model_facts
+    from fcam.run import Record, save_decision, table_records, table_text
     record = Record(folder, log, command='fcam_eval', command_line=line,
         source=data_words(words), data=data_facts(data), machine=machine(fcam.device),
         model=model_facts(words['model'], fcam))
@@ -295,7 +299,8 @@ def fcam_predict(
     words = given_words(locals())
     if 'figures' in words: check_count('--figures', figures, '[0, inf)')
     from fcam.model import load_fcam
-    from fcam.run import named_device, results_folder
+    from fcam.facts import named_device
+    from fcam.run import results_folder
     fcam = load_fcam(model, device=named_device(device))
     examples, paths = support_from_folder(support), _readable(images)
     if mean and max(map(len, examples.values())) == 1: raise ValueError(
@@ -310,7 +315,8 @@ def _predict(clf, paths, folder, words):
     from pandas import DataFrame
     from fcam.images import printable
     from fcam.progress import RunLog
-    from fcam.run import Record, machine, model_facts
+    from fcam.facts import machine, model_facts
+    from fcam.run import Record
     log, rows = RunLog(quiet='quiet' in words), []
     record = Record(folder, log, command='fcam_predict', machine=machine(clf.model.device),
         command_line=command_line('fcam_predict', words),
