@@ -158,11 +158,12 @@ def _task(test, words):
 def _measured(model, data, words, log):
     "A table of one row, and its task in full"
     from pandas import DataFrame
+    from fcam.results import rule_name
     task = _task(data.test, words)
     accuracy = model.accuracy(data.test, **task, progress=log.in_terminal)
     n_views = None if 'fresh' in task else task.get('n_views', model.n_views)
     task |= dict(n_episodes=len(accuracy.per_episode), n_views=n_views)
-    rule = type(model.metric).__name__ + ', structured FC'*task['structured']
+    rule = rule_name(model) + ', structured FC'*task['structured']
     table = DataFrame([{'data': data.name, 'metric': rule, f'{task["n_shot"]}-shot': accuracy}])
     table.attrs = task
     return table

@@ -48,7 +48,9 @@ class Accuracy:
         "Half the width of the mean's 95 % interval, percent (Appendix B); NaN for a single episode"
         if len(self.per_episode) == 1: return float('nan')
         return 1.96*self.per_episode.std().item()/len(self.per_episode)**0.5
-    def __repr__(self): return f'{self.mean:.2f} ± {self.ci95:.2f}'
+    def __repr__(self):
+        if len(self.per_episode) == 1: return f'{self.mean:.2f} (one episode)'
+        return f'{self.mean:.2f} ± {self.ci95:.2f}'
 
 # %% ../nbs/15_evaluate.ipynb #06b1bd19
 @patch

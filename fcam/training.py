@@ -127,7 +127,8 @@ class StageHistory(Callback):
         rows:list, # where the rows go
     ): store_attr()
     def before_fit(self): self.first = len(self.rows)
-    def before_epoch(self): self.start = time.time()
+    def before_epoch(self):
+        self.start, self.recorder.log = time.time(), L(self.epoch + 1)  # fastai counts from 0
     def after_epoch(self):
         shown = dict(zip(self.recorder.metric_names[1:-1], self.recorder.final_record))
         shown.pop('valid_loss', None)

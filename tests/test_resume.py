@@ -85,3 +85,30 @@ def test_kills(tmp_path):
     assert histories[0] == histories[1]
     assert json.loads(done.stdout.splitlines()[-1])['kills'] == n_kills
     assert len(list((tmp_path/'killed'/'checkpoints').glob('*.safetensors'))) == 2
+
+second = '''
+import os, signal, sys, time
+from fastai.callback.core import Callback
+from fcam.data import FewShotData
+from fcam.learner import fcam_learner
+
+class Twice(Callback):
+    "Two signals within one batch, once there is a checkpoint"
+    order = 30
+    def before_batch(self):
+        if self.training and self.epoch == 1:
+            for number in (signal.SIGTERM, signal.SIGINT): signal.raise_signal(number)
+
+learn = fcam_learner(FewShotData.glyphs(n_per_class=12), preset='tiny', bs=64, n_query=3, warmup_epochs=3, device='cpu', seed=5,
+                     folder=sys.argv[1], cbs=Twice())
+with learn.no_bar(), learn.no_logging(): learn.pretrain()
+'''
+
+def test_second_signal(tmp_path):
+    "It ends the process at once, in the middle of a batch, and what was written before is whole"
+    from fcam.checkpoint import Checkpoints
+    done = subprocess.run([sys.executable, '-c', second, str(tmp_path/'run')], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 128 + 2 and 'Traceback' not in done.stderr, done.stderr
+    assert 'ending after this batch' in done.stderr and 'ended at once' in done.stderr
+    state = Checkpoints(tmp_path/'run'/'checkpoints').latest()
+    assert (state['stage'], state['epoch'], state['n_batches']) == ('warm-up', 1, 0)
