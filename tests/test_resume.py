@@ -99,6 +99,7 @@ class Twice(Callback):
         if self.training and self.epoch == 1:
             for number in (signal.SIGTERM, signal.SIGINT): signal.raise_signal(number)
 
+for number in (signal.SIGTERM, signal.SIGINT): signal.signal(number, signal.SIG_DFL)    # ignored in jobs of the background
 learn = fcam_learner(FewShotData.glyphs(n_per_class=12), preset='tiny', bs=64, n_query=3, warmup_epochs=3, device='cpu', seed=5,
                      folder=sys.argv[1], cbs=Twice())
 with learn.no_bar(), learn.no_logging(): learn.pretrain()
