@@ -45,6 +45,7 @@ def write_state(
     text = json.dumps(plain(state, ''))
     return save_tensors(tensors, path, metadata=dict(state=text))
 
+# %% ../nbs/18b_checkpoint.ipynb #ba2f7c77
 def read_state(
     path, # of the file
 )->dict: # as it was written, tensors on the CPU, tuples as lists
@@ -159,6 +160,7 @@ def _load_fit_state(learn, state):
     smooth = learn.recorder.smooth_loss
     smooth.count, smooth.val = state['smooth_loss']
 
+# %% ../nbs/18b_checkpoint.ipynb #360218df
 def _loader_state(loader):
     "The generator of a loader, and for tasks the seed and the epoch that name them"
     version, numbers, gauss = loader.rng.getstate()
@@ -180,6 +182,7 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(f'ended by {signal.Signals(number).name}')
         self.signal = number
 
+# %% ../nbs/18b_checkpoint.ipynb #b7b19bfd
 class SaveState(Callback):
     "Saves after each epoch and each `every` seconds, and begins a fit where a saved one stood"
     order = 80
@@ -246,6 +249,7 @@ def after_epoch(self:SaveState):
     self.state, self.loader = None, _loader_state(self.dls.train)
     self.save(self.epoch + 1, 0)
 
+# %% ../nbs/18b_checkpoint.ipynb #eda200d4
 @patch
 def save(self:SaveState,
     epoch:int, # that are over
@@ -288,6 +292,7 @@ def _hear(self:SaveState, number, _):
     if self.signal is not None: os._exit(128 + number)
     self.signal = number
 
+# %% ../nbs/18b_checkpoint.ipynb #05c5f0ac
 class ResumingLearner(Learner):
     "A `Learner` whose fit begins with epoch `first_epoch`"
     first_epoch = 0

@@ -67,6 +67,7 @@ def from_main(
     if error is not None: raise error
     return value
 
+# %% ../nbs/14a_distributed.ipynb #57b1195c
 def gathered(
     value, # tensors, lists, dicts and plain values; on the CPU for the others
 )->list: # one for each rank
@@ -168,6 +169,7 @@ def several(
         learn.model = get_model(learn.model)                   # an interrupt leaves it wrapped
         sync_norms(learn.model, on=False)
 
+# %% ../nbs/14a_distributed.ipynb #dea5d23d
 @contextmanager
 def _shares(learn):
     "Loaders give a share of each batch, and are not wrapped"

@@ -61,6 +61,7 @@ def write_json(
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     return write_file(path, text + '\n')
 
+# %% ../nbs/17a_files.ipynb #5536f747
 def save_tensors(
     tensors:dict, # name to tensor, on any device
     path, # of the file
@@ -113,6 +114,7 @@ def claim_folder(
     claim = Claim.claims[path] = Claim(path, *lock)
     return claim
 
+# %% ../nbs/17a_files.ipynb #672948d3
 def _usable(path, n_bytes):
     "The path of a folder that is there, takes files, and has space"
     if not str(path): raise ValueError('the name of the folder is empty: give one')

@@ -141,6 +141,7 @@ def resumed(self:FCAMLearner)->dict:
     "Where the run will go on: `stage`, `epoch`, `n_epochs`; None for a new run"
     return self.run_folder and self.run_folder.resumed
 
+# %% ../nbs/20_learner.ipynb #1179da48
 @patch
 def release(self:FCAMLearner):
     "Lets others have the folder; the learner saves nothing there from now on"
@@ -195,6 +196,7 @@ def pretrain(self:FCAMLearner,
             _keep(self, 'calibration (teacher)', self.encoder)
     return self
 
+# %% ../nbs/20_learner.ipynb #45b56e3a
 def _begin_anew(learn, warmup_epochs):
     "Forgets the stages of a former pretraining"
     learn.feature_calibration.restart(warmup_epochs)

@@ -96,6 +96,7 @@ def stages(self:RunFolder,
         self._read()
         raise
 
+# %% ../nbs/19a_run_folder.ipynb #a8182a40
 @patch
 def _remaining(self:RunFolder, state, call, plan):
     "The stages of a call that are not over, by a state"

@@ -109,14 +109,19 @@ class KeepBest(TrackerCallback):
         "Puts the best weights back; nothing where no training has begun"
         for module, state in zip(self.modules(), self.states or []):
             get_model(module).load_state_dict(state)
-    def state_dict(self):
-        "For a checkpoint: the best weights, their accuracy and their epoch"
-        return dict(best=self.best, epoch_of_best=self.epoch_of_best, states=self.states)
-    def load_state_dict(self,
-        state:dict, # of `state_dict`
-    ):
-        "Puts it back"
-        for name, value in state.items(): setattr(self, name, value)
+
+# %% ../nbs/19_training.ipynb #5617d489
+@patch
+def state_dict(self:KeepBest)->dict:
+    "For a checkpoint: the best weights, their accuracy and their epoch"
+    return dict(best=self.best, epoch_of_best=self.epoch_of_best, states=self.states)
+
+@patch
+def load_state_dict(self:KeepBest,
+    state:dict, # of `state_dict`
+):
+    "Puts it back"
+    for name, value in state.items(): setattr(self, name, value)
 
 # %% ../nbs/19_training.ipynb #25a77ddf
 class StageHistory(Callback):
@@ -137,14 +142,19 @@ class StageHistory(Callback):
         self.rows.append(dict(stage=self.stage, **epochs, **shown, lr=float(lr), seconds=seconds))
         best = self.keep_best.epoch_of_best
         for row in self.rows[self.first:]: row['kept'] = row['epoch'] == best
-    def state_dict(self):
-        "For a checkpoint: where the stage begins"
-        return dict(first=self.first)
-    def load_state_dict(self,
-        state:dict, # of `state_dict`
-    ):
-        "Puts it back"
-        self.first = state['first']
+
+# %% ../nbs/19_training.ipynb #bb7549f4
+@patch
+def state_dict(self:StageHistory)->dict:
+    "For a checkpoint: where the stage begins"
+    return dict(first=self.first)
+
+@patch
+def load_state_dict(self:StageHistory,
+    state:dict, # of `state_dict`
+):
+    "Puts it back"
+    self.first = state['first']
 
 # %% ../nbs/19_training.ipynb #e93a0956
 def stage_optimizer(
@@ -185,6 +195,7 @@ def fit_stage(
         say(f'no epoch of {stage} was better than its start: the weights are those of the start')
     return best
 
+# %% ../nbs/19_training.ipynb #cf75df3f
 def _leave_autocast(learn):
     "Ends fastai's autocast, which an interrupt in the forward pass leaves on"
     if hasattr(learn, 'mixed_precision') and torch.is_autocast_enabled('cuda'):
