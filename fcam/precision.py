@@ -124,16 +124,25 @@ class HalfPrecision(MixedPrecision):
         precision:str, # 'bfloat16' or 'float16'
     ):
         super().__init__('bf16' if check_precision(precision) == 'bfloat16' else 'fp16')
-        self.precision = precision
+        self.precision, self.inside = precision, False
     def before_fit(self):
         device = next(self.learn.model.parameters()).device
         check_precision(self.precision, device)
         self.autocast = autocast(device, self.precision)
         scaled = self.precision == 'float16'
         self.learn.scaler = torch.amp.GradScaler(device.type, enabled=scaled)
+    def before_batch(self):
+        self.after_loss()  # where the last batch was cancelled
+        self.autocast.__enter__()
+        self.inside = True
+    def after_loss(self):
+        if self.inside: self.autocast.__exit__(None, None, None)
+        self.inside = False
     def before_step(self):
         "Steps, or cancels the step where a gradient overflowed"
         self.skipped = True
         self.scaler.step(self)  # calls `self.step`, which clears `skipped`
         if self.skipped: raise CancelStepException()
-    def after_fit(self): self.autocast = self.learn.scaler = None
+    def after_fit(self):
+        self.after_loss()  # an interrupt in the forward pass leaves autocast on
+        self.autocast = self.learn.scaler = None
