@@ -132,10 +132,12 @@ class HalfPrecision(MixedPrecision):
         scaled = self.precision == 'float16'
         self.learn.scaler = torch.amp.GradScaler(device.type, enabled=scaled)
     def before_batch(self):
-        self.after_loss()  # where the last batch was cancelled
+        self.leave()  # where the last batch was cancelled
         self.autocast.__enter__()
         self.inside = True
-    def after_loss(self):
+    def after_loss(self): self.leave()
+    def leave(self):
+        "Ends autocast, which an interrupt in the forward pass leaves on"
         if self.inside: self.autocast.__exit__(None, None, None)
         self.inside = False
     def before_step(self):
@@ -143,6 +145,4 @@ class HalfPrecision(MixedPrecision):
         self.skipped = True
         self.scaler.step(self)  # calls `self.step`, which clears `skipped`
         if self.skipped: raise CancelStepException()
-    def after_fit(self):
-        self.after_loss()  # an interrupt in the forward pass leaves autocast on
-        self.autocast = self.learn.scaler = None
+    def after_fit(self): self.autocast = self.learn.scaler = None
