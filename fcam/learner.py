@@ -34,13 +34,13 @@ from .evaluate import Accuracy
 from .metric import AdaptiveMetric
 from .model import FCAM, Classifier, choose_device, load_fcam
 from .patches import RandomPatches
-from .precision import HalfPrecision, check_precision, choose_precision
+from .precision import check_precision, choose_precision
 from .presets import Preset, choose_preset
 from .results import results_table
 from .run_folder import RunFolder, run_facts
 from .threads import limit_threads
-from .training import (EpisodeValidation, check_tasks, fit_stage, meta_learner,
-                           stage_optimizer, without_waits)
+from .training import (EpisodeValidation, check_tasks, fit_stage, for_device, meta_learner,
+                           stage_optimizer)
 
 _all_ = ['load_fcam']  # so that one import serves training and loading
 
@@ -72,7 +72,6 @@ class FCAMLearner(ResumingLearner):
             lr=preset.warmup_lr, cbs=[calibration, validation, *L(cbs)],
             metrics=[ValueMetric(lambda: calibration.soft_loss, 'soft_loss'),
                      ValueMetric(validation.value, 'valid_accuracy')], **kwargs)
-        without_waits(self)
 
 # %% ../nbs/20_learner.ipynb #65df7b37
 def _first_stage_callbacks(learn):
@@ -132,8 +131,13 @@ def _in_precision(learn, precision):
                                                          p.patch_size, bs=p.bs))
     learn.episode_validation.precision = learn.precision
     if learn.run_folder: learn.run_folder.facts['precision'] = learn.precision
-    if learn.precision != 'float32': learn.add_cb(HalfPrecision(learn.precision))
-    return learn
+    return for_device(learn, learn.precision, part=_model_of_batch, others=_teachers)
+
+def _model_of_batch(learn): return learn.model, learn.xb[0]
+
+def _teachers(learn):
+    "The teacher, where it takes part"
+    return [learn.momentum_teacher.teacher] if learn.feature_calibration.started else []
 
 # %% ../nbs/20_learner.ipynb #1cd98bbe
 def _go_on(learn, folder, seed, precision):

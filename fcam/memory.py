@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['megabytes', 'group_folders', 'free_memory']
+__all__ = ['megabytes', 'group_folders', 'free_memory', 'free_on']
 
 # %% ../nbs/02a_memory.ipynb #2c99ecab
 def megabytes(
@@ -66,3 +66,12 @@ def free_memory()->int: # bytes
     if not limits: limits.append(4_000_000_000)
     with suppress(OSError, ValueError): limits += _group_room()
     return max(0, min(limits))
+
+# %% ../nbs/02a_memory.ipynb #1b1e8a79
+def free_on(
+    device, # a `torch.device`
+)->int: # bytes
+    "Memory that tensors on a device may still take; for a CPU that of the process"
+    if device.type != 'cuda': return free_memory()
+    from torch.cuda import mem_get_info, memory_allocated, memory_reserved
+    return mem_get_info(device)[0] + memory_reserved(device) - memory_allocated(device)
