@@ -112,7 +112,6 @@ class FreshFeatures:
         patches:RandomPatches, # how an image becomes n patches
         seed:int=0, # of the crops
         bs:int=256, # patches a forward call
-        precision='float32'
     ):
         check_seed(seed)
         check_count('bs', bs)
@@ -182,9 +181,9 @@ class FeatureBank(FreshFeatures):
         images:Tensor=None, # positions of the images that will be asked for; default: all
         bs:int=256, # patches a forward call
         progress:bool=False, # show a bar
-        precision='float32', place:str='auto', # 'device', 'memory', 'disk' (folder for temporary files), or by room
+        place:str='auto', # 'device', 'memory', 'disk' (folder for temporary files), or by room
     ):
-        super().__init__(encoder, store, patches, seed=seed, bs=bs, precision=precision)
+        super().__init__(encoder, store, patches, seed=seed, bs=bs)
         self.n_views, self.place, self.bank = check_count('n_views', n_views), place, None
         images = torch.arange(len(store)) if images is None else torch.as_tensor(images).unique()
         self.row = torch.full((len(store),), -1)

@@ -58,12 +58,12 @@ class FCAMLearner(ResumingLearner):
         preset:Preset, # settings of the run
         device=None, # default: the GPU where there is one
         cbs=None, # more callbacks, one or a list
+        precision:str='float32', # 'float32', 'bfloat16' or 'float16'
         **kwargs # for `Learner`
     ):
         device, n = choose_device(device), n_ranks()
         self.data, self.preset, self.history, self.stages = data, preset, [], {}
-        self.meta = self.run_folder = None
-        self.precision = 'float32'
+        self.precision, self.meta, self.run_folder = precision, None, None
         calibration, validation = _first_stage_callbacks(self)
         head = nn.Linear(n_features_of(encoder, preset.patch_size), data.train.n_classes)
         super().__init__(data.dls(bs=min(preset.bs, len(data.train))//n*n, device=device),
@@ -72,6 +72,7 @@ class FCAMLearner(ResumingLearner):
             lr=preset.warmup_lr, cbs=[calibration, validation, *L(cbs)],
             metrics=[ValueMetric(lambda: calibration.soft_loss, 'soft_loss'),
                      ValueMetric(validation.value, 'valid_accuracy')], **kwargs)
+        for_device(self, precision, part=_model_of_batch, others=_teachers)
 
 # %% ../nbs/20_learner.ipynb #65df7b37
 def _first_stage_callbacks(learn):
@@ -85,8 +86,14 @@ def _first_stage_callbacks(learn):
     candidate = lambda: (learn.encoder, CosineMetric())
     validation = EpisodeValidation(candidate, data.valid, crop(p.valid_patches),
                                    n_query=p.n_query, n_episodes=p.n_valid,
-                                   n_images=p.valid_images)
+                                   n_images=p.valid_images, precision=learn.precision)
     return calibration, validation
+
+def _model_of_batch(learn): return learn.model, learn.xb[0]
+
+def _teachers(learn):
+    "The teacher, where it takes part"
+    return [learn.momentum_teacher.teacher] if learn.feature_calibration.started else []
 
 # %% ../nbs/20_learner.ipynb #5b055ca0
 @patch(as_prop=True)
@@ -113,41 +120,34 @@ def fcam_learner(
     check_tasks(data, preset.n_query)
     for name in ('bs', 'n_tasks_per_step'): check_divides(name, getattr(preset, name))
     if seed is not None: set_seed(seed)
-    if device.type == 'cuda':
-        n_bytes = sum(store.nbytes for store in data.sets.values())
-        if 4*n_bytes < torch.cuda.mem_get_info(device)[0]: data.to(device)
-    learn = FCAMLearner(data, encoder or ResNet12(preset.width), preset, device=device, cbs=cbs)
-    if device.type == 'cpu': limit_threads()
+    _prepare(data, device)
+    encoder, run = encoder or ResNet12(preset.width), None
     if folder is not None:
-        _go_on(learn, folder, seed=seed, precision=precision)
-        precision = learn.run_folder.facts['precision']
-    return _in_precision(learn, precision)
+        run = _run_folder(folder, encoder, run_facts(preset, data, seed, device, precision))
+        precision = run.facts['precision']
+    precision = from_main(lambda: choose_precision(precision, device, encoder, preset.patch_size,
+                                                   bs=preset.bs))
+    learn = FCAMLearner(data, encoder, preset, device=device, cbs=cbs, precision=precision)
+    return _go_on(learn, run) if run else learn
 
-# %% ../nbs/20_learner.ipynb #96058a93
-def _in_precision(learn, precision):
-    "The learner, all parts of which compute in the precision asked for, or the fastest"
-    p, device = learn.preset, next(learn.model.parameters()).device
-    learn.precision = from_main(lambda: choose_precision(precision, device, learn.model[0],
-                                                         p.patch_size, bs=p.bs))
-    learn.episode_validation.precision = learn.precision
-    if learn.run_folder: learn.run_folder.facts['precision'] = learn.precision
-    return for_device(learn, learn.precision, part=_model_of_batch, others=_teachers)
-
-def _model_of_batch(learn): return learn.model, learn.xb[0]
-
-def _teachers(learn):
-    "The teacher, where it takes part"
-    return [learn.momentum_teacher.teacher] if learn.feature_calibration.started else []
+# %% ../nbs/20_learner.ipynb #c492f1b6
+def _prepare(data, device):
+    "Images on the GPU where there is room; on a CPU no more threads than processors"
+    if device.type == 'cpu': limit_threads()
+    if device.type != 'cuda': return
+    n_bytes = sum(store.nbytes for store in data.sets.values())
+    if 4*n_bytes < torch.cuda.mem_get_info(device)[0]: data.to(device)
 
 # %% ../nbs/20_learner.ipynb #1cd98bbe
-def _go_on(learn, folder, seed, precision):
-    "Gives a learner its folder, and what a run left there"
-    n_bytes = 30*sum(value.nbytes for value in learn.model.state_dict().values())
-    device = next(learn.model.parameters()).device
-    facts = run_facts(learn.preset, learn.data, seed=seed, device=device, precision=precision)
-    learn.run_folder = RunFolder(folder, facts, n_bytes)
-    state = learn.run_folder.state
-    if not state: return
+def _run_folder(folder, encoder, facts):
+    "The folder of a run, with room for what will be kept there"
+    return RunFolder(folder, facts, 40*sum(value.nbytes for value in encoder.state_dict().values()))
+
+def _go_on(learn, run):
+    "A learner with its folder, and what a run left there"
+    learn.run_folder, state, device = run, run.state, next(learn.model.parameters()).device
+    run.facts['precision'] = learn.precision
+    if not state: return learn
     load_learner_state(learn, state['outer'] or state['learner'])
     learn.history[:] = state['history']
     for name in state['stages']:
@@ -155,6 +155,7 @@ def _go_on(learn, folder, seed, precision):
                                device=device)
         except FileNotFoundError: continue  # the disk was full when the stage was over
         learn.stages[name] = Stage(model.encoder, model.metric)
+    return learn
 
 @patch(as_prop=True)
 def folder(self:FCAMLearner)->Path:

@@ -62,7 +62,7 @@ def _training_step(encoder, patch_size, n):
     "Forward and backward pass of `n` patches through a copy of a network"
     size = n, 3, patch_size, patch_size
     patches = torch.linspace(-2, 2, n*3*patch_size**2).view(size)
-    copy = deepcopy(encoder).train().requires_grad_()
+    copy = deepcopy(encoder).to(memory_format=torch.channels_last).train().requires_grad_()
     def step():
         copy(patches).float().square().mean().backward()
         copy.zero_grad()
