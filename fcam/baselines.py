@@ -6,7 +6,6 @@
 __all__ = ['exact_plan', 'EMDMetric', 'CosineMetric']
 
 # %% ../nbs/14_baselines.ipynb #f3b637a9
-import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -17,8 +16,9 @@ from torch.nn import functional as F
 
 from .metric import check_sets, cosine_cost, cross_weights
 from .sinkhorn import check_problem
+from .threads import usable_cpus
 
-# %% ../nbs/14_baselines.ipynb #3a84bb5d
+# %% ../nbs/14_baselines.ipynb #ce9951df
 def _checked_flow(r, c, cost):
     "The plan of one problem, by POT's function with all its checks"
     from ot import emd
@@ -37,12 +37,10 @@ def _flow():
     except (ImportError, TypeError, ValueError): same = False
     return flow if same else _checked_flow
 
-# %% ../nbs/14_baselines.ipynb #55623f98
+# %% ../nbs/14_baselines.ipynb #94a16071
 def _n_threads(n_problems):
     "One for each processor that this process may use; fewer where there is little to do"
-    if hasattr(os, 'sched_getaffinity'): n = len(os.sched_getaffinity(0))
-    else: n = os.cpu_count() or 1
-    return max(1, min(n, n_problems//500))
+    return max(1, min(usable_cpus(), n_problems//500))
 
 def _solve_all(r, c, cost):
     "The plans of all problems, arrays of float64 `(problems, n)`, `(problems, m)` and both"
