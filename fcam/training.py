@@ -332,9 +332,9 @@ def _kept_bytes(encoder, patches, precision):
 
 def _activation_bytes(encoder, size, precision):
     "Bytes that one more patch leaves for the backward pass"
-    copy, device = deepcopy(encoder).train().requires_grad_(), next(encoder.parameters()).device
-    with torch.random.fork_rng(devices=[device] if device.type == 'cuda' else []):
-        two, four = (_kept_bytes(copy, torch.zeros(n, 3, size, size, device=device), precision)
+    copy, weight = deepcopy(encoder).train().requires_grad_(), next(encoder.parameters())
+    with torch.random.fork_rng(devices=[weight.device] if weight.is_cuda else []):
+        two, four = (_kept_bytes(copy, weight.new_zeros(n, 3, size, size), precision)
                      for n in (2, 4))
     return (four - two)//2                                     # without weights and their copies
 
