@@ -5,12 +5,13 @@
 # %% ../nbs/02a_memory.ipynb #8d495de8
 from __future__ import annotations
 
+import gc
 import os
 from contextlib import suppress
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['megabytes', 'group_folders', 'free_memory', 'free_on']
+__all__ = ['megabytes', 'group_folders', 'free_memory', 'run_on_gpu', 'free_on']
 
 # %% ../nbs/02a_memory.ipynb #2c99ecab
 def megabytes(
@@ -66,6 +67,18 @@ def free_memory()->int: # bytes
     if not limits: limits.append(4_000_000_000)
     with suppress(OSError, ValueError): limits += _group_room()
     return max(0, min(limits))
+
+# %% ../nbs/02a_memory.ipynb #e896d09d
+def run_on_gpu(
+    check, # a function without arguments; its variables end with it
+):
+    "Call `check` where there is a GPU, else print that it is left out; leaves no memory taken"
+    import torch
+    if not torch.cuda.is_available(): return print('There is no GPU: left out')
+    try: check()
+    finally:
+        gc.collect()
+        torch.cuda.empty_cache()
 
 # %% ../nbs/02a_memory.ipynb #1b1e8a79
 def free_on(
