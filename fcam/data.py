@@ -17,6 +17,7 @@ from fastcore.meta import delegates
 from PIL import ImageOps
 from torch import Tensor
 from torchvision.utils import make_grid
+from .batches import split_images
 from .glyphs import glyph_arrays
 from .images import left_out_line, printable
 from .layouts import check_disjoint, folder_layout
@@ -24,7 +25,7 @@ from .loader import StoreLoader
 from .memory import free_memory, megabytes
 from .published import (cifar_arrays, cub_layout, mini_imagenet_layout,
                             tiered_imagenet_layout)
-from .store import ImageFiles, ImageStore, split_images
+from .store import ImageFiles, ImageStore
 
 # %% auto #0
 __all__ = ['FewShotData']
@@ -255,7 +256,7 @@ def from_files(cls:FewShotData,
     files:dict, # 'train', 'valid', 'test' to `{class: files}`, as `ImageFiles` takes them
     name:str='files', # said in tables
     stats=None, # (mean, std), 'imagenet', 'cifar', or None: computed on the training images
-    size=None, # None: full resolution; int: the shorter side in pixels; (height, width)
+    size=None, # None: large photographs reduced; 'full'; int: the shorter side; (height, width)
     max_bytes:int|None=None, # what does not fit stays on disk; None: half of the free memory
     skip_broken:bool=False, # leave broken files out, and count them
     left_out:dict|None=None, # reason to paths of what is no image, to be said
@@ -282,7 +283,7 @@ def from_files(cls:FewShotData,
 def from_folder(cls:FewShotData,
     path, # class folders, or train, val and test folders of them
     splits=None, # dict from set to class names, JSON file of one, or a shipped one ('cifar_fs')
-    size=None, # None: full resolution; int: the shorter side in pixels; (height, width)
+    size=None, # None: large photographs reduced; 'full'; int: the shorter side; (height, width)
     seed:int=0, # divides the classes where neither `splits` nor folders do
     name:str|None=None, # said in tables; None: the name of the folder
     **kwargs, # as for `FewShotData.from_files`
@@ -319,11 +320,11 @@ def fc100(cls:FewShotData,
 @delegates(FewShotData.from_files, but=['name', 'left_out'])
 def mini_imagenet(cls:FewShotData,
     path, # class folders, train, val and test folders of them, ImageNet, or a folder `images`
-    size=None, # None: full resolution; int: the shorter side in pixels; (height, width)
+    size=None, # None: large photographs reduced; 'full'; int: the shorter side; (height, width)
     stats='imagenet', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the images
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 64, 16 and 20 classes of 600 images
-    "mini-ImageNet (Ravi & Larochelle 2017) at full resolution; `ValueError` for what is missing"
+    "mini-ImageNet (Ravi & Larochelle 2017), not resized to 84 pixels; `ValueError` for what is missing"
     files = mini_imagenet_layout(path, left_out := {})
     data = cls.from_files(files, 'mini_imagenet', size=size, stats=stats, left_out=left_out,
                           **kwargs)
@@ -334,11 +335,11 @@ def mini_imagenet(cls:FewShotData,
 @delegates(FewShotData.from_files, but=['name', 'left_out'])
 def tiered_imagenet(cls:FewShotData,
     path, # the training folder of ImageNet, or train, val and test folders of class folders
-    size=None, # None: full resolution; int: the shorter side in pixels; (height, width)
+    size=None, # None: large photographs reduced; 'full'; int: the shorter side; (height, width)
     stats='imagenet', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the images
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 351, 97 and 160 classes of about 1280 images
-    "tieredImageNet (Ren et al. 2018) at full resolution; `ValueError` for what is missing"
+    "tieredImageNet (Ren et al. 2018), not resized to 84 pixels; `ValueError` for what is missing"
     files = tiered_imagenet_layout(path, left_out := {})
     data = cls.from_files(files, 'tiered_imagenet', size=size, stats=stats, left_out=left_out,
                           **kwargs)
@@ -350,7 +351,7 @@ def tiered_imagenet(cls:FewShotData,
 def cub(cls:FewShotData,
     path, # folder CUB_200_2011, or the one that holds it
     crop:bool=True, # cut the box of the bird out
-    size=None, # None: full resolution; int: the shorter side in pixels; (height, width)
+    size=None, # None: large photographs reduced; 'full'; int: the shorter side; (height, width)
     stats='imagenet', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the images
     splits='cub', # other class lists: a dict or a JSON file
     **kwargs, # as for `FewShotData.from_files`

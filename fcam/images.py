@@ -5,7 +5,7 @@
 # %% ../nbs/03_images.ipynb #cf44cde0
 from __future__ import annotations
 
-import hashlib, os, warnings
+import hashlib, math, os, warnings
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError, features
 from torch import Tensor
 
 # %% auto #0
-__all__ = ['channels_first', 'quiet_pillow', 'load_image', 'measure_image', 'resized_size', 'read_image', 'class_folders',
-           'image_files', 'printable', 'left_out_line', 'file_digest']
+__all__ = ['channels_first', 'quiet_pillow', 'load_image', 'measure_image', 'reduction', 'resized_size', 'shrink_image',
+           'read_image', 'class_folders', 'image_files', 'printable', 'left_out_line', 'file_digest']
 
 # %% ../nbs/03_images.ipynb #f5a45186
 _NO_RANGE = {'F': 'floating-point numbers', 'I': '32-bit integers'}
@@ -34,13 +34,14 @@ def _rgb(
 )->Image.Image: # mode RGB
     "An image upright, over white, in 8 bits per channel; `ValueError` for pixels of unknown range"
     _check_mode(image)
-    image = ImageOps.exif_transpose(image)
+    image.load()
+    if image.getexif().get(0x0112, 1) != 1: image = ImageOps.exif_transpose(image)
     if image.mode.startswith('I'):
         image = Image.fromarray((np.asarray(image).clip(0, 65535)//257).astype(np.uint8))
     if 'A' in image.mode or 'a' in image.mode or 'transparency' in image.info:
         image = image.convert('RGBA')
         image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image)
-    return image.convert('RGB')
+    return image if image.mode == 'RGB' else image.convert('RGB')
 
 # %% ../nbs/03_images.ipynb #f5f320d0
 _FORMATS = ('JPEG', 'PNG', 'GIF', 'BMP', 'DIB', 'WEBP', 'TIFF', 'PPM', 'JPEG2000', 'AVIF')
@@ -158,22 +159,33 @@ def load_image(
 )->Image.Image: # RGB
     "One image as RGB; `FileNotFoundError`, or `ValueError` that says what is wrong with it"
     with quiet_pillow():
-        if isinstance(image, (str, os.PathLike)): return _open(image)
+        if isinstance(image, (str, os.PathLike)): return _open(image).copy()
     if isinstance(image, Image.Image):
-        try: return _rgb(image)
+        try: return _rgb(image).copy()
         except OSError as e: raise ValueError(f'the image cannot be read: {_reason(e)}') from e
     return Image.fromarray(_batch(_one(image))[0].permute(1, 2, 0).numpy())
 
 # %% ../nbs/03_images.ipynb #d45e5c81
+_JPEG = 'JPEG', 'MPO'                     # MPO: what some cameras write, JPEG with a second image
+
 def _check_end(
     file, # path
     image:Image.Image, # the same file, opened
 ):
     "Looks for the end mark of a JPEG or PNG file, decodes any other; a broken file raises"
-    mark = {'JPEG': b'\xff\xd9', 'PNG': b'IEND'}.get(image.format)
+    mark = {'PNG': b'IEND', **dict.fromkeys(_JPEG, b'\xff\xd9')}.get(image.format)
     with open(file, 'rb') as f:
         f.seek(max(0, os.path.getsize(file) - 4096))
         if mark is None or mark not in f.read(): image.load()
+
+def _upright_size(
+    image:Image.Image, # opened
+)->tuple: # height, width
+    "The size that an image has when it is turned upright, from its header"
+    turn = 1
+    if image.format != 'PNG' or 'exif' in image.info:        # else getexif would decode the PNG
+        turn = image.getexif().get(0x0112, 1)
+    return image.size if turn in (5, 6, 7, 8) else image.size[::-1]
 
 def measure_image(
     file, # path
@@ -183,27 +195,59 @@ def measure_image(
     with _opened(file) as image:
         _check_mode(image)
         _check_end(file, image)                              # which turns a TIFF upright
-        size, turn = image.size, 1
-        if image.format != 'PNG' or 'exif' in image.info:    # else getexif would decode the PNG
-            turn = image.getexif().get(0x0112, 1)
-        if turn in (5, 6, 7, 8): size = size[::-1]
+        size = _upright_size(image)[::-1]
         left, top, right, bottom = _corners((0, 0, *size) if box is None else box, size)
         return bottom - top, right - left
+
+# %% ../nbs/03_images.ipynb #b8b8d08c
+_NARROWEST = math.sqrt(0.08*3/4)        # width of the narrowest crop, fraction of the area's root
+
+def reduction(
+    size:tuple, # height, width
+)->int: # 1, 2, 4 or 8
+    "By what factor an image is made smaller when it is read, so that every crop keeps its detail"
+    crop = min(_NARROWEST*math.sqrt(size[0]*size[1]), *size)
+    return next((k for k in (8, 4, 2) if crop >= 2*84*k), 1)
 
 # %% ../nbs/03_images.ipynb #acf27f10
 def resized_size(
     size:tuple, # height, width
-    target, # None: as it is; int: the shorter side; (height, width): exactly
+    target, # None: by `reduction`; 'full': as it is; int: the shorter side; (height, width)
 )->tuple: # height, width
     "The size that an image gets; `ValueError` for a target that is no size"
-    if target is None: return tuple(size)
+    if target is None: return tuple(-(-o//reduction(size)) for o in size)           # rounded up
+    if isinstance(target, str) and target == 'full': return tuple(size)
     numbers = target if isinstance(target, (tuple, list)) else [target]
     whole = all(isinstance(o, (int, np.integer)) and type(o) is not bool for o in numbers)
     if whole and len(numbers) in (1, 2) and min(numbers) > 0:
         if len(numbers) == 2: return tuple(int(o) for o in numbers)
         return tuple(max(1, round(o*int(numbers[0])/min(size))) for o in size)
-    raise ValueError(f'size {target!r} is none of: None for full resolution, a whole number '
-                     'for the shorter side, (height, width)')
+    raise ValueError(f"size {target!r} is none of: None for as large as patches need, 'full' for "
+                     'full resolution, a whole number for the shorter side, (height, width)')
+
+# %% ../nbs/03_images.ipynb #1321c4f7
+def shrink_image(
+    image:Image.Image, # RGB
+    size=None, # as `target` of `resized_size`
+)->Image.Image: # RGB, at that size
+    "An image at the size that its file would be read at, with antialiasing"
+    height, width = resized_size(image.size[::-1], size)
+    if image.size == (width, height): return image
+    if size is None: return image.reduce(reduction(image.size))
+    return image.resize((width, height), Image.Resampling.BILINEAR)
+
+# %% ../nbs/03_images.ipynb #cee47a4e
+def _draft(
+    image:Image.Image, # a JPEG, opened and not yet decoded
+    size, # as `target` of `resized_size`
+)->tuple: # height, width
+    "Has a JPEG decoded with fewer pixels where fewer are wanted; the size that the image is to get"
+    whole = _upright_size(image)
+    wanted = resized_size(whole, size)
+    room = min(a//b for a, b in zip(whole, wanted))
+    k = reduction(whole) if size is None else next((k for k in (8, 4, 2) if room >= 2*k), 1)
+    if k > 1: image.draft(None, (image.width//k, image.height//k))
+    return wanted
 
 def read_image(
     file, # path
@@ -211,10 +255,11 @@ def read_image(
     size, # as `target` of `resized_size`
 )->Tensor: # `(3, h, w)` uint8
     "The image in a file, cut and resized with antialiasing; `ValueError` names a broken file"
-    image = _open(file, box)
-    height, width = resized_size(image.size[::-1], size)
-    if image.size != (width, height):
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    with _opened(file) as image:
+        wanted = _draft(image, size) if box is None and image.format in _JPEG else None
+        image = _rgb(image)
+        if box is not None: image = image.crop(_corners(box, image.size))
+        image = shrink_image(image, wanted or size)
     return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 # %% ../nbs/03_images.ipynb #ad62e0fd

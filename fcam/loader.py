@@ -12,6 +12,7 @@ import torch
 from fastai.data.load import DataLoader
 from fastcore.basics import patch
 from torch import Tensor
+from .batches import move
 from .store import ImageStore
 
 # %% auto #0
@@ -19,7 +20,7 @@ __all__ = ['StoreLoader']
 
 # %% ../nbs/03b_loader.ipynb #39ddfe31
 class StoreLoader(DataLoader):
-    "Batches `(images, sizes, labels)` drawn from an `ImageStore` by index"
+    "Batches `(images, sizes, labels)` drawn from an `ImageStore` by index; sizes are an array"
     n_inp,share = 2,(0, 1) # `share` is (rank, number of ranks): which part of each batch
     def __init__(self,
         dataset:ImageStore, # what to draw from
@@ -49,9 +50,10 @@ def get_idxs(self:StoreLoader): # list of integers
 @patch
 def create_batch(self:StoreLoader,
     b:Tensor, # `(b,)` which images
-)->tuple: # images, sizes `(b, 2)` and labels `(b,)`
+)->tuple: # images, sizes `(b, 2)`, a numpy array, and labels `(b,)`
     "One batch, as `ImageStore.batch` gives it, and its labels"
-    return *self.dataset.batch(b), self.dataset.labels[b.to(self.dataset.labels.device)]
+    images, sizes = self.dataset.batch(b)
+    return images, sizes.numpy(), self.dataset.labels[move(b, self.dataset.labels.device)]
 
 # %% ../nbs/03b_loader.ipynb #98840ff7
 def _ahead(

@@ -11,8 +11,8 @@ import numpy as np, torch
 import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor
+from .batches import group_images, move, pad_flat, pad_images, split_images
 from .checks import check_count, check_number
-from .store import pad_images, split_images
 
 # %% ../nbs/06_patches.ipynb #d0ebc2b0
 def _ordered_pair(name, value, interval, meaning):
@@ -49,11 +49,6 @@ def _first_fit(
     chosen = extents.gather(2, first[..., None, None].expand(-1, -1, 1, 2)).squeeze(2)
     return chosen, first == area.shape[-1]
 
-# %% ../nbs/06_patches.ipynb #10e183e5
-def _move(x:Tensor, device) -> Tensor:
-    "`x` on `device`; a copy from the host does not wait for the device"
-    return x.to(device, non_blocking=x.device.type == 'cpu')
-
 # %% ../nbs/06_patches.ipynb #74bd3945
 def random_boxes(
     sizes:Tensor, # `(b, 2)` integers, height and width of each image in pixels
@@ -70,7 +65,7 @@ def random_boxes(
     device = generator.device if generator else sizes.device
     draws = torch.rand(len(sizes), n_patches, 22, generator=generator, device=device)
     wide = torch.float32 if sizes.device.type == 'mps' else torch.float64
-    area, aspect, place = _move(draws, sizes.device).to(wide).split([10, 10, 2], -1)
+    area, aspect, place = move(draws, sizes.device).to(wide).split([10, 10, 2], -1)
     extent, central = _first_fit(sizes.to(wide), area, aspect, scale, ratio)
     spare = sizes[:, None] - extent
     corner = torch.where(central[..., None], spare / 2, place * (spare + 1)).floor()
@@ -120,8 +115,8 @@ def _separable(
 
 def _all_boxes(images, boxes, size, flip, antialias):
     "The patches of boxes `(b, n, 4)` by two batched products; never waits for the device"
-    top, left, height, width = _move(boxes, images.device).unbind(-1)
-    if flip is not None: flip = _move(flip, images.device)
+    top, left, height, width = move(boxes, images.device).unbind(-1)
+    if flip is not None: flip = move(flip, images.device)
     rows = _resize_weights(top, height, images.shape[2], size, None, antialias)
     if images.dtype == torch.uint8: rows = rows.div_(255)
     columns = _resize_weights(left, width, images.shape[3], size, flip, antialias)
@@ -141,12 +136,12 @@ def _each_box(images, boxes, size, flip, antialias):
     patches = torch.cat(patches).unflatten(0, boxes.shape[:2]).contiguous()
     if images.dtype == torch.uint8: patches = patches.div_(255)
     if flip is None: return patches
-    return torch.where(_move(flip, images.device)[..., None, None, None], patches.flip(-1), patches)
+    return torch.where(move(flip, images.device)[..., None, None, None], patches.flip(-1), patches)
 
 # %% ../nbs/06_patches.ipynb #4e82d75e
-_PRODUCTS = {'cpu': 2**15, 'cuda': 2**20}   # pixels of an image up to which products are faster
-
-def _by_products(device, n_pixels): return n_pixels <= _PRODUCTS.get(device.type, math.inf)
+def _largest(device)->float:
+    "Pixels of an image up to which products are used"
+    return 2**15 if device.type == 'cpu' else math.inf
 
 def _check_crop(images:Tensor, boxes:Tensor, size:int, flip:Tensor):
     "`ValueError` for shapes and types that cannot be meant; looks at no value"
@@ -190,7 +185,7 @@ def crop_resize(
     h, w = images.shape[-2:]
     if check:
         _check_inside(boxes, torch.tensor([[h, w]], device=boxes.device).expand(len(boxes), 2))
-    products = _by_products(images.device, h * w) or not boxes.numel()
+    products = h*w <= _largest(images.device) or not boxes.numel()
     crop = _all_boxes if products else _each_box
     with torch.autocast(images.device.type, enabled=False):
         return crop(images, boxes, size, flip=flip, antialias=antialias)
@@ -251,24 +246,7 @@ def draw(self:RandomPatches,
     boxes = random_boxes(sizes, n_patches, scale=self.scale, ratio=self.ratio, generator=generator)
     device = generator.device if generator else sizes.device
     chance = torch.rand(boxes.shape[:2], generator=generator, device=device)
-    return boxes, _move(chance < self.flip, sizes.device)
-
-# %% ../nbs/06_patches.ipynb #0f5347b0
-def _halves(rows, sizes):
-    "Positions in groups, halved until padding no more than doubles the pixels of a group"
-    height, width = (max(side) for side in zip(*(sizes[i] for i in rows)))
-    if len(rows) * height * width <= 2 * sum(math.prod(sizes[i]) for i in rows): return [rows]
-    rows, half = sorted(rows, key=lambda i: sizes[i]), len(rows) // 2
-    return _halves(rows[:half], sizes) + _halves(rows[half:], sizes)
-
-def _together(
-    sizes:list, # (height, width) of each image
-    device, # that they are on
-)->list: # of lists of positions
-    "Images that are cut together: small ones of similar size; a large one stays alone"
-    small = [i for i, size in enumerate(sizes) if _by_products(device, math.prod(size))]
-    large = [[i] for i in sorted({*range(len(sizes))} - {*small})]
-    return (_halves(small, sizes) if small else []) + large
+    return boxes, move(chance < self.flip, sizes.device)
 
 # %% ../nbs/06_patches.ipynb #680fb38c
 @patch
@@ -285,17 +263,19 @@ def _crop_flat(self:RandomPatches, images, boxes, flip, sizes):
     if sizes is None:
         raise ValueError('flat images need sizes, the height and width of each: '
                          '`ImageStore.batch` gives both')
-    sizes = sizes.cpu()
+    sizes = sizes.tolist()
     if len(boxes) != len(sizes): raise ValueError(f'boxes of {len(boxes)} images, '
                                                   f'but sizes of {len(sizes)}')
-    views, shape = split_images(images, sizes), (3, self.size, self.size)
-    patches = torch.empty(*boxes.shape[:2], *shape, device=images.device)
-    for rows in _together(sizes.tolist(), images.device):
-        group = [views[i] for i in rows]
-        group = group[0][None] if len(group) == 1 else pad_images(group)
-        rows = _move(torch.tensor(rows), boxes.device)
+    views, on_cpu = split_images(images, sizes), images.device.type == 'cpu'
+    patches = images.new_empty(*boxes.shape[:2], 3, self.size, self.size, dtype=torch.float32)
+    for rows in group_images(sizes, _largest(images.device)):
+        if not on_cpu: group = pad_flat(images, sizes, rows)
+        elif len(rows) == 1: group = views[rows[0]][None]
+        else: group = pad_images([views[i] for i in rows])
+        if len(rows) == len(sizes): return self._crop(group, boxes, flip)
+        rows = move(torch.tensor(rows), boxes.device)
         flipped = None if flip is None else flip[rows]
-        patches[_move(rows, images.device)] = self._crop(group, boxes[rows], flipped)
+        patches[move(rows, images.device)] = self._crop(group, boxes[rows], flipped)
     return patches
 
 # %% ../nbs/06_patches.ipynb #acd72280
@@ -304,7 +284,7 @@ def cut(self:RandomPatches,
     images:Tensor, # `(b, c, h, w)`, bytes (0..255) or floats in [0, 1]; or flat, `(n_bytes,)`
     boxes:Tensor, # `(b, n, 4)` integers: top, left, height, width in pixels, inside the images
     flip:Tensor=None, # `(b, n)` bool: mirror left and right?
-    sizes:Tensor=None, # `(b, 2)` height and width of each image, which flat images need
+    sizes=None, # `(b, 2)` height and width of each image, which flat images need
 )->Tensor: # `(b, n, c, size, size)` float32, normalised if a mean was given
     "The patches of these boxes, which are not checked; `ValueError` if channels or sizes misfit"
     if images.ndim == 1: patches = self._crop_flat(images, boxes, flip, sizes)
@@ -337,11 +317,11 @@ def _check_sizes(images:Tensor, sizes:Tensor) -> Tensor:
 @patch
 def __call__(self:RandomPatches,
     images:Tensor, # `(b, c, h, w)`, bytes (0..255) or floats in [0, 1], or flat as `cut` takes it
-    sizes:Tensor=None, # `(b, 2)`, true height and width of each image; None: `(h, w)`, no padding
+    sizes=None, # `(b, 2)`, true height and width of each image; None: `(h, w)`, no padding
     n_patches:int=None, # None: `self.n_patches`
     generator:torch.Generator=None, # draws on its own device; None: that of the images' device
 )->Tensor: # `(b, n_patches, c, size, size)` float32, normalised if a mean was given
     "Random patches of each image, freshly drawn; `ValueError` for images or sizes of a wrong shape"
-    sizes = _check_sizes(images, sizes)
-    boxes, flip = self.draw(_move(sizes, images.device), n_patches, generator)
+    sizes = _check_sizes(images, None if sizes is None else torch.as_tensor(sizes))
+    boxes, flip = self.draw(move(sizes, images.device), n_patches, generator)
     return self.cut(images, boxes, flip, sizes)
