@@ -5,46 +5,22 @@
 # %% ../nbs/03a_store.ipynb #70ccc23b
 from __future__ import annotations
 
-import json, math, os
+import json, math, os, threading
 from copy import copy
 from hashlib import blake2b
 
 import numpy as np, torch
 from fastcore.basics import patch
-from fastcore.parallel import parallel
+from fastcore.parallel import num_cpus, parallel
 from PIL import Image
 from torch import Tensor
+from .batches import host_bytes, move
 from .images import (channels_first, file_digest, measure_image, quiet_pillow, read_image,
                          resized_size)
 from .memory import free_memory, megabytes
 
 # %% auto #0
-__all__ = ['pad_images', 'split_images', 'ImageStore', 'ImageFiles']
-
-# %% ../nbs/03a_store.ipynb #5b540d55
-def pad_images(
-    images:list, # of `(3, h, w)` tensors
-)->Tensor: # `(n_images, 3, H, W)`
-    "Images filled up with zeros at the bottom and at the right, to the largest height and width"
-    height, width = (max((o.shape[i] for o in images), default=0) for i in (1, 2))
-    like = images[0] if images else torch.empty(0, dtype=torch.uint8)
-    padded = like.new_zeros(len(images), 3, height, width)
-    for image, place in zip(images, padded): place[:, :image.shape[1], :image.shape[2]] = image
-    return padded
-
-# %% ../nbs/03a_store.ipynb #61109252
-def split_images(
-    images:Tensor, # `(n_bytes,)` flat, or `(b, 3, H, W)` padded
-    sizes:Tensor, # `(b, 2)` integers, height and width of each image
-)->list: # of `(3, h, w)` tensors, views of the batch
-    "The single images of a batch; waits for the device that `sizes` lies on"
-    sizes = sizes.tolist()
-    if images.ndim == 4: return [o[:, :h, :w] for o, (h, w) in zip(images, sizes)]
-    n_bytes = [3*h*w for h, w in sizes]
-    if sum(n_bytes) != images.numel():
-        raise ValueError(f'images of these sizes take {sum(n_bytes)} bytes, '
-                         f'but the flat batch has {images.numel()}')
-    return [o.view(3, h, w) for o, (h, w) in zip(images.split(n_bytes), sizes)]
+__all__ = ['ImageStore', 'ImageFiles']
 
 # %% ../nbs/03a_store.ipynb #55fbd762
 def _check_room(
@@ -76,7 +52,8 @@ class _ManySizes:
         sizes:Tensor, # `(n_images, 2)` int64: height and width
     ):
         self.sizes = sizes
-        *self.starts, n_bytes = [0, *(3*sizes.prod(1)).cumsum(0).tolist()]
+        *starts, n_bytes = [0, *(3*sizes.prod(1)).cumsum(0).tolist()]
+        self.places = list(zip(starts, [*starts[1:], n_bytes]))             # start and end of each
         self.bytes = torch.empty(n_bytes, dtype=torch.uint8)
         self.nbytes, self.device = n_bytes, self.bytes.device
     def __len__(self): return len(self.sizes)
@@ -84,14 +61,17 @@ class _ManySizes:
         self.bytes = self.bytes.to(device)
         self.device = self.bytes.device
         return self
-    def keep(self, rows): self.starts, self.sizes = [self.starts[i] for i in rows], self.sizes[rows]
-    def image(self, i):
-        height, width = self.sizes[i].tolist()
-        return self.bytes[self.starts[i]:][:3*height*width].view(3, height, width)
-    def batch(self, rows):
-        return torch.cat([self.bytes[:0], *(self.image(i).flatten() for i in rows)])
+    def keep(self, rows): self.places, self.sizes = [self.places[i] for i in rows], self.sizes[rows]
+    def _bytes(self, i): return self.bytes[slice(*self.places[i])]
+    def image(self, i): return self._bytes(i).view(3, *self.sizes[i].tolist())
+    def batch(self, rows): return torch.cat([self.bytes[:0], *map(self._bytes, rows)])
 
 # %% ../nbs/03a_store.ipynb #ba1a9d2b
+def _n_threads()->int:
+    "How many threads decode: one a core, and half of that ahead of a training, which computes"
+    waited_for = threading.current_thread() is threading.main_thread()
+    return min(16, num_cpus()) if waited_for else max(1, num_cpus()//2)
+
 class _OnDisk:
     "Images that stay files, decoded for each batch"
     nbytes = 0
@@ -108,10 +88,16 @@ class _OnDisk:
         return self
     def image(self, i): return _read(self.items[i], self.size, self.sizes[i])
     def batch(self, rows):
-        _check_room(2*3*int(self.sizes[rows].prod(1).sum()), len(rows))       # images and batch
-        images = parallel(self.image, rows, threadpool=True)
-        if (self.sizes == self.sizes[:1]).all(): return pad_images(images).to(self.device)
-        return torch.cat([o.flatten() for o in images]).to(self.device)
+        *starts, n_bytes = [0, *(3*self.sizes[rows].prod(1)).cumsum(0).tolist()]
+        _check_room(n_bytes, len(rows))
+        images = host_bytes(n_bytes, self.device)
+        def fill(k):
+            place = images[starts[k]:][:3*int(self.sizes[rows[k]].prod())]
+            place.view(3, *self.sizes[rows[k]].tolist()).copy_(self.image(rows[k]))
+        parallel(fill, range(len(rows)), n_workers=_n_threads(), threadpool=True)
+        same = (self.sizes == self.sizes[:1]).all()
+        shape = (len(rows), 3, *self.sizes[0].tolist()) if same else (n_bytes,)
+        return move(images.view(shape), self.device)
 
 # %% ../nbs/03a_store.ipynb #3cbd19c1
 def _check_labels(
@@ -168,13 +154,14 @@ def __repr__(self:ImageStore):
 @patch
 def batch(self:ImageStore,
     idx, # `(b,)` which images: a tensor or a list of integers
-)->tuple: # images `(b, 3, h, w)` or flat `(n_bytes,)` uint8, sizes `(b, 2)`; on `.device`
+)->tuple: # images `(b, 3, h, w)` or flat `(n_bytes,)` uint8, on `.device`; sizes `(b, 2)`, CPU
     "Images and the height and width of each; flat, as `split_images` takes them, if sizes differ"
     idx = torch.as_tensor(idx, dtype=torch.long)
     if isinstance(self.pixels, Tensor):
-        size = torch.tensor([self.pixels.shape[-2:]], device=self.device)
-        return self.pixels[idx.to(self.device)], size.repeat(len(idx), 1)
-    return self.pixels.batch(idx.tolist()), self.sizes[idx.cpu()].to(self.device)
+        size = torch.tensor([self.pixels.shape[-2:]])
+        return self.pixels[move(idx, self.device)], size.repeat(len(idx), 1)
+    idx = idx.cpu()
+    return self.pixels.batch(idx.tolist()), self.sizes[idx]
 
 # %% ../nbs/03a_store.ipynb #2ca543d2
 @patch
@@ -343,15 +330,25 @@ def _sizes(self:ImageFiles, size):
                              f'with size {size}: leave it out, or give another size')
     return torch.tensor(sizes, dtype=torch.long).view(-1, 2)
 
+# %% ../nbs/03a_store.ipynb #a58bfcf3
+@patch
+def _say_reduced(self:ImageFiles, sizes, size, name):
+    "Prints how many large images are made smaller without having been asked for"
+    if size is not None: return
+    n = sum(tuple(a) != tuple(b) for a, b in zip(self.sizes, sizes.tolist()))
+    if n: print(f'{name}: {n} of {len(sizes)} images are large and are read at 1/2 to 1/8 of their '
+                "sides, which every patch can spare (size='full', or --size full, keeps all)")
+
 # %% ../nbs/03a_store.ipynb #4f712a47
 @patch
 def store(self:ImageFiles,
-    size=None, # None: full resolution; int: the shorter side in pixels; (height, width)
+    size=None, # None: large photographs reduced; 'full'; int: the shorter side; (height, width)
     max_bytes:int|None=None, # more than this stays on disk; None: half of the free memory
     name:str='the store', # said in the note
 )->ImageStore:
-    "A store in memory where the images fit, else on disk, which is printed"
+    "A store in memory where the images fit, else on disk; says so, and what is read smaller"
     sizes = self._sizes(size)
+    self._say_reduced(sizes, size, name)
     needed = 3*sizes.prod(1).sum().item()
     room = free_memory()//2 if max_bytes is None else max_bytes
     if needed > room:
