@@ -83,11 +83,12 @@ class CapturedStep(Callback):
     "Captures modules for a fit on a GPU where a trial with the first batch says that it pays"
     order,run_valid = 9,False # after the patches are cut, before half precision begins
     def __init__(self,
-        part:callable, # from the learner to the module and the input that are tried
+        part:callable=None, # from the learner to what is tried, a module and its input; default: all
         others:callable=lambda learn: [], # from the learner to modules that are captured as well
         precision:str='float32', # 'float32', 'bfloat16' or 'float16'
     ):
         store_attr()
+        self.part = part or (lambda learn: (learn.model, learn.xb[0]))
         self.captured = None
     def before_fit(self): self.captured = None
     def before_batch(self):

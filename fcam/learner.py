@@ -8,7 +8,6 @@ __all__ = ['Stage', 'FCAMLearner', 'fcam_learner', 'load_fcam']
 # %% ../nbs/20_learner.ipynb #058b632d
 from contextlib import nullcontext
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +22,6 @@ from fastai.torch_core import get_model, set_seed
 from fastcore.basics import patch
 from fastcore.foundation import L
 
-from .baselines import CosineMetric
-from .calibration import FeatureCalibration
 from .checkpoint import (ResumingLearner, learner_state, load_callbacks,
                              load_learner_state, read_state, write_state)
 from .data import FewShotData
@@ -33,14 +30,14 @@ from .encoder import ResNet12, n_features_of
 from .evaluate import Accuracy
 from .metric import AdaptiveMetric
 from .model import FCAM, Classifier, choose_device, load_fcam
-from .patches import RandomPatches
 from .precision import check_precision, choose_precision
 from .presets import Preset, choose_preset
 from .results import results_table
 from .run_folder import RunFolder, run_facts
 from .threads import limit_threads
-from .training import (EpisodeValidation, check_tasks, fit_stage, for_device, meta_learner,
-                           stage_optimizer)
+from .training import (check_tasks, fit_stage, meta_learner, patches_of,
+                           pretraining_callbacks, stage_optimizer)
+from .waits import for_device
 
 _all_ = ['load_fcam']  # so that one import serves training and loading
 
@@ -64,7 +61,8 @@ class FCAMLearner(ResumingLearner):
         device, n = choose_device(device), n_ranks()
         self.data, self.preset, self.history, self.stages = data, preset, [], {}
         self.precision, self.meta, self.run_folder = precision, None, None
-        calibration, validation = _first_stage_callbacks(self)
+        self.patches, scored = patches_of(data, preset, preset.n_patches), lambda: self.encoder
+        calibration, validation = pretraining_callbacks(data, preset, scored, precision)
         head = nn.Linear(n_features_of(encoder, preset.patch_size), data.train.n_classes)
         super().__init__(data.dls(bs=min(preset.bs, len(data.train))//n*n, device=device),
             nn.Sequential(encoder, head).to(device, memory_format=torch.channels_last),
@@ -72,25 +70,9 @@ class FCAMLearner(ResumingLearner):
             lr=preset.warmup_lr, cbs=[calibration, validation, *L(cbs)],
             metrics=[ValueMetric(lambda: calibration.soft_loss, 'soft_loss'),
                      ValueMetric(validation.value, 'valid_accuracy')], **kwargs)
-        for_device(self, precision, part=_model_of_batch, others=_teachers)
+        for_device(self, precision, others=_teachers)
 
-# %% ../nbs/20_learner.ipynb #65df7b37
-def _first_stage_callbacks(learn):
-    "The two callbacks by the learner's preset; `learn.patches` cuts the sets of the metric"
-    p, data = learn.preset, learn.data
-    crop = partial(RandomPatches, size=p.patch_size, scale=p.scale, mean=data.mean, std=data.std)
-    learn.patches = crop(p.n_patches)
-    calibration = FeatureCalibration(crop(p.n_train_patches), n_hard=p.n_hard,
-        soft_weight=p.soft_weight, warmup_epochs=p.warmup_epochs,
-        class_temperature=p.class_temperature, permute=p.permute, momentum=p.momentum)
-    candidate = lambda: (learn.encoder, CosineMetric())
-    validation = EpisodeValidation(candidate, data.valid, crop(p.valid_patches),
-                                   n_query=p.n_query, n_episodes=p.n_valid,
-                                   n_images=p.valid_images, precision=learn.precision)
-    return calibration, validation
-
-def _model_of_batch(learn): return learn.model, learn.xb[0]
-
+# %% ../nbs/20_learner.ipynb #f309cadd
 def _teachers(learn):
     "The teacher, where it takes part"
     return [learn.momentum_teacher.teacher] if learn.feature_calibration.started else []
@@ -123,7 +105,8 @@ def fcam_learner(
     _prepare(data, device)
     encoder, run = encoder or ResNet12(preset.width), None
     if folder is not None:
-        run = _run_folder(folder, encoder, run_facts(preset, data, seed, device, precision))
+        n_bytes = 40*sum(value.nbytes for value in encoder.state_dict().values())
+        run = RunFolder(folder, run_facts(preset, data, seed, device, precision), n_bytes)
         precision = run.facts['precision']
     precision = from_main(lambda: choose_precision(precision, device, encoder, preset.patch_size,
                                                    bs=preset.bs))
@@ -139,10 +122,6 @@ def _prepare(data, device):
     if 4*n_bytes < torch.cuda.mem_get_info(device)[0]: data.to(device)
 
 # %% ../nbs/20_learner.ipynb #1cd98bbe
-def _run_folder(folder, encoder, facts):
-    "The folder of a run, with room for what will be kept there"
-    return RunFolder(folder, facts, 40*sum(value.nbytes for value in encoder.state_dict().values()))
-
 def _go_on(learn, run):
     "A learner with its folder, and what a run left there"
     learn.run_folder, state, device = run, run.state, next(learn.model.parameters()).device
@@ -311,10 +290,11 @@ def fcam(self:FCAMLearner,
     p = self.preset
     metric = metric or AdaptiveMetric(n_features_of(encoder, p.patch_size), modulated=False)
     info = dict(data=self.data.name, benchmark=self.data.benchmark, preset=p.settings(),
-                epochs=len(self.history))
+                epochs=len(self.history), precision=self.precision)
     model = FCAM(deepcopy(encoder), deepcopy(metric), deepcopy(self.patches),
         score_temperature=p.score_temperature, classes=self.data.splits, n_test=p.n_test,
         n_views=p.n_views, info=info)
+    model.precision = self.precision
     return model.to(next(encoder.parameters()).device)
 
 # %% ../nbs/20_learner.ipynb #ae00f69d
