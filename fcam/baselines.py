@@ -18,7 +18,7 @@ from .metric import check_sets, cosine_cost, cross_weights
 from .sinkhorn import check_problem
 from .threads import usable_cpus
 
-# %% ../nbs/14_baselines.ipynb #ce9951df
+# %% ../nbs/14_baselines.ipynb #d2cf53c8
 def _checked_flow(r, c, cost):
     "The plan of one problem, by POT's function with all its checks"
     from ot import emd
@@ -37,7 +37,7 @@ def _flow():
     except (ImportError, TypeError, ValueError): same = False
     return flow if same else _checked_flow
 
-# %% ../nbs/14_baselines.ipynb #94a16071
+# %% ../nbs/14_baselines.ipynb #3554c5b0
 def _n_threads(n_problems):
     "One for each processor that this process may use; fewer where there is little to do"
     return max(1, min(usable_cpus(), n_problems//500))

@@ -7,7 +7,6 @@ __all__ = ['FCAM', 'choose_device', 'load_fcam', 'Classifier']
 
 # %% ../nbs/18_model.ipynb #ae9bf78b
 import json
-from functools import cache
 from pathlib import Path
 from zlib import crc32
 
@@ -18,18 +17,19 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from . import __version__
+from .accuracy import Accuracy
 from .baselines import CosineMetric, EMDMetric
 from .checks import check_count, check_number, check_seed, check_switch
-from .distributed import from_main
 from .encoder import ResNet12, n_features_of
-from .episodes import sample_episodes, used_images
-from .evaluate import Accuracy, FeatureBank, FreshFeatures, embed, eval_mode, evaluate
+from .episodes import image_lists, sample_episodes, used_images
+from .evaluate import (FeatureBank, FreshFeatures, embed, eval_mode, evaluate,
+                           evaluation_precision)
 from .files import save_tensors, write_json
 from .images import load_image
 from .metric import AdaptiveMetric
 from .patches import RandomPatches, named_generator
 from .plots import plot_decision
-from .precision import check_precision, choose_precision, measured_speeds
+from .precision import check_precision, choose_precision
 from .prototypes import mean_prototypes, structured_fc
 from .reading import build_section, model_folder, naming, read_config, read_tensors
 from .store import ImageStore
@@ -87,23 +87,7 @@ def device(self:FCAM):
     "Where the model is"
     return next((p.device for p in self.encoder.parameters()), torch.device('cpu'))
 
-# %% ../nbs/18_model.ipynb #3c7a31ab
-@cache
-def _slow_in_bfloat16():
-    "Whether this processor is much slower in bfloat16 than in float32"
-    with torch.random.fork_rng(devices=[]): small = ResNet12(8)
-    try: speeds = measured_speeds(small, bs=8, seconds=0.1)
-    except (RuntimeError, NotImplementedError): return True
-    return speeds['bfloat16'] < speeds['float32']/3
-
-def _found_precision(model):
-    "The precision of a model whose `precision` is 'auto', for many images"
-    known, on_cpu = model.info.get('precision'), model.device.type == 'cpu'
-    if on_cpu and known == 'float32': return known
-    if on_cpu and known == 'bfloat16' and not _slow_in_bfloat16(): return known
-    return choose_precision('auto', model.device, model.encoder, patch_size=model.patches.size)
-
-# %% ../nbs/18_model.ipynb #55aeb0c9
+# %% ../nbs/18_model.ipynb #d0ab20a7
 @patch
 def chosen_precision(self:FCAM,
     many:bool=True, # are there many images, so that a trial on the CPU pays?
@@ -111,8 +95,10 @@ def chosen_precision(self:FCAM,
     "In which precision the model computes where it is; `ValueError` where that cannot be"
     if self.precision != 'auto': return choose_precision(self.precision, self.device)
     if not many and self.device.type == 'cpu': return 'float32'
-    key = str(self.device), self.info.get('precision')
-    if key not in self._chosen: self._chosen[key] = from_main(lambda: _found_precision(self))
+    known = self.info.get('precision')
+    key = known, str(self.device)
+    if key not in self._chosen:
+        self._chosen[key] = evaluation_precision(self.encoder, known, self.patches.size)
     return self._chosen[key]
 
 # %% ../nbs/18_model.ipynb #12c317c9
@@ -294,26 +280,6 @@ def load_fcam(
     return model
 
 # %% ../nbs/18_model.ipynb #333d17d8
-def _image_list(name, images):
-    "The images of a class as a list; `ValueError` for a single image, or for none"
-    single = isinstance(images, (str, bytes, dict)) or not hasattr(images, '__iter__')
-    if single or getattr(images, 'ndim', 4) in (2, 3): raise ValueError(
-        f'class {name!r} is a single {type(images).__name__}: give a list of images')
-    images = list(images)
-    if images: return images
-    raise ValueError(f'class {name!r} has no image: give at least one or leave the class out')
-
-def _image_lists(support):
-    "The images of each class; `ValueError` for anything but two or more classes by name"
-    if not isinstance(support, dict):
-        raise ValueError(f'support is {type(support).__name__}: give a dict {{class: [images]}}')
-    if len(support) < 2:
-        raise ValueError(f'{len(support)} class in the support: give images of at least two')
-    names = [str(name) for name in support]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice: raise ValueError(f'two classes are called {twice[0]!r}: give each its own name')
-    return {name: _image_list(name, images) for name, images in support.items()}
-
 def _check_one_image(image):
     "`ValueError` for several images"
     if isinstance(image, (list, tuple, dict)) or getattr(image, 'ndim', 3) == 4: raise ValueError(
@@ -328,7 +294,7 @@ class Classifier:
         structured:bool=None, # structured FC; default: where classes have equally many images, > 1
         seed:int=0, # of the crops
     ):
-        support = _image_lists(support)
+        support = image_lists(support)
         if structured is not None: check_switch('structured', structured)
         self.model, self.classes, self.seed = model, list(support), check_seed(seed)
         self.precision = model.chosen_precision(many=False)

@@ -146,7 +146,7 @@ def results_table(
     how = dict(precision=last.chosen_precision(), emd_episodes=emd_episodes)
     return _result_table(list(_rows(models, stages, store, tasks, **how)), tasks[0])
 
-# %% ../nbs/18a_results.ipynb #65cedc50
+# %% ../nbs/18a_results.ipynb #fcae9f7d
 def episode_counts(
     table:DataFrame, # of `results_table`
 )->str: # such as '5000 episodes 1-shot, 600 episodes 5-shot; exact EMD: the first 600 1-shot'
