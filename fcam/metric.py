@@ -28,6 +28,9 @@ def check_sets(
             raise ValueError(f'{name} {tuple(x.shape)} holds a set without patches or features')
         if not x.is_floating_point():
             raise ValueError(f'{name} holds {x.dtype}: features are floating point numbers')
+    if query.device != proto.device:
+        raise ValueError(f'query is on {query.device} and proto on {proto.device}: bring both to '
+                         'one device with proto.to(query.device)')
     if query.shape[-1] != proto.shape[-1]:
         raise ValueError(f'query has {query.shape[-1]} features and proto has {proto.shape[-1]}: '
                          'embed both with the same encoder')
