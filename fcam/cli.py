@@ -39,14 +39,16 @@ def _train(words, line, preset=None, seed=0):
     settings, seed = single_settings(words), words.get('seed', seed)
     from fcam.presets import choose_preset
     from fcam.facts import data_facts, machine, named_device
+    from fcam.precision import check_precision
     from fcam.run import results_folder
-    device = named_device(words.get('device'))
+    device, precision = named_device(words.get('device')), words.get('precision', 'auto')
+    check_precision(precision, device)
     name = Path(words['data']).expanduser().resolve().name or 'data'
     with results_folder(words.get('out'), f'runs/{name}') as folder:
         log, data = _load(words, folder, quiet='quiet' in words)
         preset = choose_preset(data, words.get('preset', preset), **settings)
         facts = dict(command='fcam_train', command_line=line, seed=seed,
-            source=data_words(words),
+            source=data_words(words), precision=precision,
             settings=preset.settings(), data=data_facts(data), machine=machine(device))
         return _run(folder, log, data, preset, device, facts).train()
 
@@ -59,7 +61,8 @@ def _run(folder, log, data, preset, device, facts):
     left = TimeLeft(stage_costs(preset, data), evaluation_cost(preset, data))
     with redirect_stdout(log):
         learn = fcam_learner(data, preset=preset, device=device, seed=facts['seed'], folder=folder,
-                             cbs=StageProgress(log, left))
+                             cbs=StageProgress(log, left), precision=facts['precision'])
+    log.line(f'training on {device} in {learn.precision}')
     return Run(learn, log, **facts)
 def _of_run(words, known, place):
     "The words with the data and split of a run"
@@ -108,6 +111,7 @@ def _begin(words):
     from fcam.run import read_run
     known = read_run(config)
     words = _of_run(words, known, config)
+    words.setdefault('precision', known['precision'])
     return _train(words, line, preset=Preset(**known['settings']), seed=known['seed'])
 
 # %% ../nbs/21_cli.ipynb #7ed7a2cd
@@ -129,6 +133,7 @@ def fcam_train(
     set:list=None, # name=value: any other setting, may be given again
     seed:int=None, # of weights, order and crops; default: 0
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
+    precision:str=None, # float32, bfloat16, float16; default: auto, what is fastest there
     out:str=None, # folder for everything that is left; default: runs/NAME
     config:str=None, # result.json of a run: do the same, but for what is given beside
     resume:str=None, # folder of a run that was interrupted: go on, with its own settings

@@ -21,6 +21,7 @@ from inspect import Parameter, getdoc
 from fastcore.docments import docments
 
 from . import __version__
+from .threads import spin_briefly
 
 # %% ../nbs/20c_commands.ipynb #4b67d4b5
 class _Parser(ArgumentParser):
@@ -159,7 +160,8 @@ def end_with(
     func:callable, # a command
     epilog:str=None, # said below the options in `--help`
 ):
-    "Ends the process with the exit code of a command; figures are written, never shown"
+    "Ends the process with the exit code of a command; threads sleep soon, figures are not shown"
     os.environ['MPLBACKEND'] = 'Agg'
+    spin_briefly()
     _steady_streams()
     sys.exit(run_command(func, epilog=epilog))

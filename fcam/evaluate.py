@@ -23,6 +23,7 @@ from .checks import check_count, check_seed
 from .distributed import gathered, is_main, n_ranks, rank
 from .episodes import sample_episodes
 from .patches import RandomPatches, named_generator
+from .precision import autocast, check_precision
 from .prototypes import mean_prototypes, structured_fc
 from .store import ImageStore, free_memory
 
@@ -65,9 +66,19 @@ def __sub__(self:Accuracy,
         found = ', '.join(f'{name} {first[name]} and {second[name]}' for name in sorted(changed))
         raise ValueError(f'these are other episodes, of {found}: compare on the same list')
     n, n_other = len(self.per_episode), len(other.per_episode)
-    if n != n_other:
-        raise ValueError(f'{n} and {n_other} episodes: compare on the same list of episodes')
+    if n != n_other: raise ValueError(f'{n} and {n_other} episodes: compare on the same list of '
+                                      f'episodes, perhaps by first({min(n, n_other)})')
     return Accuracy(self.per_episode - other.per_episode, self.episodes or other.episodes)
+
+# %% ../nbs/15_evaluate.ipynb #46a821ea
+@patch
+def first(self:Accuracy,
+    n:int, # of episodes
+)->Accuracy:
+    "The accuracy over the first `n` episodes; `ValueError` where there are fewer"
+    most = len(self.per_episode)
+    if check_count('n', n) > most: raise ValueError(f'n is {n}, and there are {most} episodes')
+    return Accuracy(self.per_episode[:n], self.episodes)
 
 # %% ../nbs/15_evaluate.ipynb #4a9e59e6
 @contextmanager
@@ -82,26 +93,47 @@ def eval_mode(
     finally:
         for m, training in modes: m.training = training
 
+# %% ../nbs/15_evaluate.ipynb #9e7fe5b4
+def _resolved(precision, device):
+    "A precision to compute in; `ValueError` for 'auto' and for one that cannot be"
+    if check_precision(precision, device) == 'auto': raise ValueError(
+        "precision is 'auto', which is for whole models: take what choose_precision finds")
+    return precision
+
+_pixels = dict(cpu=2**17, cuda=2**21)
+
+def _call_size(bs, patches):
+    "Patches a forward call"
+    if bs is not None: return check_count('bs', bs)
+    side = patches.shape[-1]
+    return max(1, _pixels.get(patches.device.type, 2**19)//side**2)
+
 # %% ../nbs/15_evaluate.ipynb #673a8b7a
 @torch.no_grad()
-def _embed(encoder, patches, bs):
-    "As `embed`, in the precision of the encoder's output"
+def _embed(encoder, patches, bs, precision):
+    "As `embed`, not checked, in the precision of the encoder's output"
     weights = (p.dtype for p in encoder.parameters() if p.is_floating_point())
     flat = patches.flatten(0, -4).to(next(weights, patches.dtype))
-    with eval_mode(encoder), torch.autocast(flat.device.type, enabled=flat.is_cuda):
-        features = torch.cat([encoder(part) for part in flat.split(bs)])
-    if not features.isfinite().all():
-        raise ValueError('the encoder gives features that are not finite: '
-                         'its weights or the images are broken')
+    with eval_mode(encoder), autocast(flat.device, precision):
+        features = torch.cat([encoder(part) for part in flat.split(_call_size(bs, flat))])
     return features.unflatten(0, patches.shape[:-3])
+
+def _check_features(fine):
+    "`ValueError` unless all features were finite"
+    if not fine: raise ValueError('the encoder gives features that are not finite: '
+                                  'its weights or the images are broken')
 
 def embed(
     encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`; used in eval mode
     patches:Tensor, # `(..., 3, size, size)`, on the device of the encoder
-    bs:int=256, # patches a forward call
+    bs:int=None, # patches a forward call; default: by their size and the device
+    precision:str='float32', # 'float32', 'bfloat16' or 'float16': in which the encoder computes
 )->Tensor: # `(..., n_features)`, float32, without gradient
-    "Features of patches, in half precision on a GPU; `ValueError` if they are not finite"
-    return _embed(encoder, patches, bs).float()
+    "Features of patches; `ValueError` if they are not finite, or the precision is not to be had"
+    precision = _resolved(precision, patches.device)
+    features = _embed(encoder, patches, bs=bs, precision=precision).float()
+    _check_features(features.isfinite().all())
+    return features
 
 # %% ../nbs/15_evaluate.ipynb #a0ce85d1
 class FreshFeatures:
@@ -111,13 +143,15 @@ class FreshFeatures:
         store:ImageStore, # images of the classes to be told apart
         patches:RandomPatches, # how an image becomes n patches
         seed:int=0, # of the crops
-        bs:int=256, # patches a forward call
+        bs:int=None, # patches a forward call; default: by their size and the device
+        precision:str='float32', # 'float32', 'bfloat16' or 'float16': of encoder and metric
     ):
         check_seed(seed)
-        check_count('bs', bs)
+        if bs is not None: check_count('bs', bs)
         store_attr()
         self.labels, self.classes = store.labels, store.classes
         self.device = next((p.device for p in encoder.parameters()), store.device)
+        _resolved(precision, self.device)
     def __call__(self,
         images:Tensor, # `(n_episodes, n_images)`, positions in the store
         episodes:Tensor, # `(n_episodes,)`, numbers of these episodes
@@ -128,7 +162,8 @@ class FreshFeatures:
         "The features of an episode"
         pixels, sizes = (t.to(self.device) for t in self.store.batch(rows))
         generator = named_generator(self.seed, 1, episode)
-        return embed(self.encoder, self.patches(pixels, sizes, generator=generator), self.bs)
+        patches = self.patches(pixels, sizes, generator=generator)
+        return embed(self.encoder, patches, bs=self.bs, precision=self.precision)
 
 # %% ../nbs/15_evaluate.ipynb #9f05c7b0
 def _free_on(device):
@@ -169,6 +204,19 @@ def _empty_bank(shape, dtype, device, place):
     if place == 'disk': return _tensor_on_disk(shape, dtype)
     return torch.empty(shape, dtype=dtype, device=device if place == 'device' else 'cpu')
 
+# %% ../nbs/15_evaluate.ipynb #a7a92849
+def _portions(parts, bs):
+    "Pairs of tensors with exactly `bs` rows, the last with fewer, from a stream of pairs"
+    held, n = [], 0
+    for part in parts:
+        held, n = held + [part], n + len(part[0])
+        if n < bs: continue
+        joined = [torch.cat(o) for o in zip(*held)]
+        whole = n - n%bs
+        yield from zip(*(o[:whole].split(bs) for o in joined))
+        held, n = [tuple(o[whole:] for o in joined)], n%bs
+    if n: yield tuple(torch.cat(o) for o in zip(*held))
+
 # %% ../nbs/15_evaluate.ipynb #0e2bd290
 class FeatureBank(FreshFeatures):
     "Each image embedded once a view, then looked up; called like `FreshFeatures`"
@@ -179,43 +227,69 @@ class FeatureBank(FreshFeatures):
         n_views:int=1, # draws of the n patches of an image
         seed:int=0, # of the crops and of the choice of views
         images:Tensor=None, # positions of the images that will be asked for; default: all
-        bs:int=256, # patches a forward call
+        bs:int=None, # patches a forward call; default: by their size and the device
         progress:bool=False, # show a bar
         place:str='auto', # 'device', 'memory', 'disk' (folder for temporary files), or by room
+        precision:str='float32', # as for `FreshFeatures`
     ):
-        super().__init__(encoder, store, patches, seed=seed, bs=bs)
+        super().__init__(encoder, store, patches, seed=seed, bs=bs, precision=precision)
         self.n_views, self.place, self.bank = check_count('n_views', n_views), place, None
         images = torch.arange(len(store)) if images is None else torch.as_tensor(images).unique()
         self.row = torch.full((len(store),), -1)
         self.row[images] = torch.arange(len(images))
         chunks = [c for c in torch.arange(len(store)).split(64) if (self.row[c] >= 0).any()]
-        groups = [chunks[i:i + n_ranks()] for i in range(0, len(chunks), n_ranks())]
-        if progress and is_main(): groups = progress_bar(groups, leave=False)
-        for group in groups: self._fill(group, len(images))
+        self._fill(len(images), chunks, progress and is_main())
 
 # %% ../nbs/15_evaluate.ipynb #ca6fa20e
 @patch
-def _fill(self:FeatureBank, chunks, n_images):
-    "Fills in some chunks, of which each rank embeds one"
-    mine = [self._chunk(chunk) for chunk in chunks[rank():][:1]]
-    for rows, found in sum(gathered(mine), []):
-        if self.bank is None:
-            shape = n_images, *found.shape[1:]
-            self.bank = _empty_bank(shape, found.dtype, self.device, self.place)
-        self.bank[rows.to(self.bank.device)] = found.to(self.bank.device)
+def _cut(self:FeatureBank, chunk, sizes):
+    "Patches of the wanted images of a chunk, view by view, and their places in the flat bank"
+    generator, wanted = named_generator(self.seed, 2, int(chunk[0])), self.row[chunk] >= 0
+    rows, sizes = self.row[chunk[wanted]], sizes[chunk]
+    pixels = self.store.batch(chunk[wanted])[0].to(self.device, non_blocking=True)
+    for view in range(self.n_views):
+        boxes, flip = (t[wanted] for t in self.patches.draw(sizes, generator=generator))
+        patches = self.patches.cut(pixels, boxes, flip, sizes[wanted])
+        n = patches.shape[1]
+        places = ((rows*self.n_views + view)*n)[:, None] + torch.arange(n)
+        yield patches.flatten(0, 1), places.flatten()
 
 @patch
-def _chunk(self:FeatureBank, chunk):
-    "Rows and features of the wanted images of a chunk; the boxes are drawn for all of it"
-    generator, wanted = named_generator(self.seed, 2, int(chunk[0])), self.row[chunk] >= 0
-    rows, sizes = self.row[chunk[wanted]], self.store.sizes.cpu()[chunk]
-    pixels = self.store.batch(chunk[wanted])[0].to(self.device)
-    views = []
-    for _ in range(self.n_views):
-        boxes, flip = (t[wanted] for t in self.patches.draw(sizes, generator=generator))
-        found = _embed(self.encoder, self.patches.cut(pixels, boxes, flip, sizes[wanted]), self.bs)
-        views.append(found.float() if found.dtype == torch.float64 else found)
-    return rows, torch.stack(views, 1)
+def _embedded(self:FeatureBank, chunks):
+    "Features of the patches of chunks, their places, and whether they are finite"
+    sizes = self.store.sizes.cpu()
+    parts = (part for chunk in chunks for part in self._cut(chunk, sizes))
+    bs = _call_size(self.bs, torch.empty(0, self.patches.size, device=self.device))
+    for patches, places in _portions(parts, bs):
+        found = _embed(self.encoder, patches, bs=bs, precision=self.precision)
+        if found.dtype == torch.float64: found = found.float()
+        yield found, places, found.isfinite().all()
+
+# %% ../nbs/15_evaluate.ipynb #62fbcf36
+@patch
+def _fill(self:FeatureBank, n_images, chunks, progress):
+    "Embeds the chunks and writes them into the bank; several ranks exchange 16 each at a time"
+    fine, step = [], len(chunks) if n_ranks() == 1 else 16*n_ranks()
+    groups = [chunks[i:i + step] for i in range(0, len(chunks), step)]
+    if progress and n_ranks() > 1: groups = progress_bar(groups, leave=False)
+    for group in groups:
+        mine = group[rank()::n_ranks()]
+        if progress and n_ranks() == 1: mine = progress_bar(mine, leave=False)
+        found = self._embedded(mine)
+        if n_ranks() > 1: found = sum(gathered(list(found)), [])
+        for part in found: fine.append(self._keep(n_images, *part))
+    _check_features(torch.stack(fine).all())
+
+@patch
+def _keep(self:FeatureBank, n_images, features, places, finite):
+    "Writes some features; whether they are finite, which a GPU is not asked yet"
+    if self.bank is None:
+        shape = n_images, self.n_views, self.patches.n_patches, features.shape[-1]
+        self.bank = _empty_bank(shape, features.dtype, self.device, self.place)
+        _check_features(finite)
+    flat, device = self.bank.flatten(0, 2), self.bank.device
+    flat[places.to(device, non_blocking=True)] = features.to(device)
+    return finite
 
 # %% ../nbs/15_evaluate.ipynb #9477de3a
 @patch
@@ -224,6 +298,7 @@ def views(self:FeatureBank,
     episode:int, # its number
 )->Tensor: # `shape`, integers in `0..n_views-1`
     "Which view each image shows in an episode; the seed and the number of the episode decide"
+    if self.n_views == 1: return torch.zeros(shape, dtype=torch.long)
     stream = np.random.RandomState([self.seed, 3, episode])
     return torch.from_numpy(stream.randint(self.n_views, size=shape))
 
@@ -238,7 +313,8 @@ def __call__(self:FeatureBank,
         raise ValueError('the bank was built for other images: '
                          'leave `images` out to embed them all')
     views = torch.stack([self.views(images.shape[1:], int(e)) for e in episodes])
-    return self.bank[rows.to(place), views.to(place)].to(self.device).float()
+    rows, views = (o.to(place, non_blocking=True) for o in (rows, views))
+    return self.bank[rows, views].to(self.device, non_blocking=True).float()
 
 # %% ../nbs/15_evaluate.ipynb #78ba0042
 def _settings(sfc, structured):
@@ -252,7 +328,8 @@ def _settings(sfc, structured):
 def _counts(n_shot, n_episodes, bs, structured):
     "The number of episodes, and of those at once"
     if n_episodes is None: n_episodes = 5000 if n_shot == 1 else 600
-    if bs is None: bs = 16 if structured else 4
+    check_count('n_episodes', n_episodes, '[1, 1000000]')
+    if bs is None: bs = min(50, -(-n_episodes//n_ranks())) if structured else 4
     return n_episodes, check_count('bs', bs)
 
 def _checksum(features):
@@ -266,16 +343,31 @@ def _sets(features, support, query, episodes):
     counts = support.shape[2], query.shape[2]
     return found.unflatten(1, (support.shape[1], -1)).split(counts, dim=2)
 
-def _episode_accuracy(metric, support, query, structured, sfc):
-    "Percent, `(b,)`, of support `(b, n_way, n_shot, n, d)` and query `(b, n_way, n_query, n, d)`"
-    with eval_mode(metric), torch.autocast(query.device.type, enabled=query.is_cuda):
+def _check_scores(accuracy):
+    "`ValueError` where a score was not finite"
+    if accuracy.isnan().any():
+        raise ValueError('a score is not finite: look at the metric and the features')
+
+def _episode_accuracy(metric, support, query, structured, sfc, precision):
+    "In [0, 1], `(b,)`, of support `(b, n_way, n_shot, n, d)` and query `(b, n_way, n_query, n, d)`"
+    with eval_mode(metric), autocast(query.device, precision):
         if structured: proto = structured_fc(support, metric, **sfc)
         else: proto = mean_prototypes(support, check=False)
-        with torch.no_grad(): scores = metric(query.flatten(1, 2), proto).float()
-    if not scores.isfinite().all():
-        raise ValueError('a score is not finite: look at the metric and the features')
+        parts = zip(query.flatten(1, 2).split(4), proto.split(4))
+        with torch.no_grad(): scores = torch.cat([metric(*part).float() for part in parts])
     labels = torch.arange(query.shape[1], device=scores.device).repeat_interleave(query.shape[2])
-    return 100*(scores.argmax(-1) == labels).float().mean(-1).cpu().double()
+    accuracy = (scores.argmax(-1) == labels).float().mean(-1)
+    accuracy = accuracy.masked_fill(~scores.isfinite().all(-1).all(-1), torch.nan)
+    if not accuracy.is_cuda: _check_scores(accuracy)           # a GPU is asked at the end
+    return accuracy
+
+# %% ../nbs/15_evaluate.ipynb #852fc0b4
+def _in_order(results, batches):
+    "The accuracies of all episodes, percent, where each rank has those of every n-th batch"
+    mine = 100*torch.cat(results or [torch.empty(0)]).cpu().double()
+    lengths = [[len(o) for o in batches[i::n_ranks()]] for i in range(n_ranks())]
+    found = [part.split(n) for part, n in zip(gathered(mine), lengths)]
+    return torch.cat([found[i%n_ranks()][i//n_ranks()] for i in range(len(batches))])
 
 # %% ../nbs/15_evaluate.ipynb #7608a9dc
 @torch.no_grad()
@@ -289,7 +381,7 @@ def evaluate(
     seed:int=0, # names the list of episodes
     structured:bool=False, # structured FC in place of mean prototypes
     sfc:dict=None, # settings for `structured_fc`, by name
-    bs:int=None, # episodes at once, default 4, structured 16; changes only time and memory
+    bs:int=None, # episodes at once, default 4, structured 50; changes only time and memory
     progress:bool=False, # show a bar
 )->Accuracy:
     "Accuracy over episodes (Appendix B); `ValueError` for too few images or a score not finite"
@@ -297,11 +389,12 @@ def evaluate(
     sfc, task = _settings(sfc, structured), dict(n_way=n_way, n_shot=n_shot, n_query=n_query)
     support, query = sample_episodes(features.labels, **task, n_episodes=n_episodes, seed=seed,
                                      classes=features.classes)
+    how = dict(structured=structured, sfc=sfc, precision=features.precision)
     results, batches = [], torch.arange(n_episodes).split(bs)
     mine = batches[rank()::n_ranks()]
     for e in progress_bar(mine, leave=False) if progress and is_main() else mine:
         sets = _sets(features, support[e], query[e], episodes=e)
-        results.append(_episode_accuracy(metric, *sets, structured, sfc))
-    found = gathered(results)
-    results = [found[i%n_ranks()][i//n_ranks()] for i in range(len(batches))]
-    return Accuracy(torch.cat(results), task | dict(seed=seed, images=_checksum(features)))
+        results.append(_episode_accuracy(metric, *sets, **how))
+    accuracy = _in_order(results, batches)
+    _check_scores(accuracy)
+    return Accuracy(accuracy, task | dict(seed=seed, images=_checksum(features)))

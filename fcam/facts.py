@@ -19,6 +19,7 @@ import fcam
 from .data import FewShotData
 from .distributed import join
 from .model import FCAM, choose_device
+from .threads import limit_threads
 
 # %% ../nbs/19b_facts.ipynb #21a1a268
 _libraries = ('torch', 'torchvision', 'triton', 'numpy', 'pillow', 'fastai', 'fastcore', 'POT',
@@ -68,7 +69,8 @@ def machine(
 def named_device(
     name:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
 )->torch.device:
-    "The device of that name, or of this process; `ValueError` where it is not there"
+    "The device of that name, or of this process, whose threads are limited; else `ValueError`"
+    limit_threads()
     if name is None: return choose_device(join())
     kind, _, number = name.partition(':')
     n_gpus, n_mps = torch.cuda.device_count(), int(torch.backends.mps.is_available())

@@ -28,16 +28,18 @@ from .calibration import FeatureCalibration
 from .checkpoint import (ResumingLearner, learner_state, load_callbacks,
                              load_learner_state, read_state, write_state)
 from .data import FewShotData
-from .distributed import check_divides, is_main, join, n_ranks
+from .distributed import check_divides, from_main, is_main, join, n_ranks
 from .encoder import ResNet12, n_features_of
 from .evaluate import Accuracy
 from .metric import AdaptiveMetric
 from .model import FCAM, Classifier, choose_device, load_fcam
 from .patches import RandomPatches
+from .precision import check_precision, choose_precision
 from .presets import Preset, choose_preset
 from .results import results_table
 from .run_folder import RunFolder, run_facts
-from .training import (EpisodeValidation, check_tasks, fit_stage, meta_learner,
+from .threads import limit_threads
+from .training import (EpisodeValidation, check_tasks, fit_stage, for_device, meta_learner,
                            stage_optimizer)
 
 _all_ = ['load_fcam']  # so that one import serves training and loading
@@ -56,11 +58,12 @@ class FCAMLearner(ResumingLearner):
         preset:Preset, # settings of the run
         device=None, # default: the GPU where there is one
         cbs=None, # more callbacks, one or a list
+        precision:str='float32', # 'float32', 'bfloat16' or 'float16'
         **kwargs # for `Learner`
     ):
         device, n = choose_device(device), n_ranks()
         self.data, self.preset, self.history, self.stages = data, preset, [], {}
-        self.meta = self.run_folder = None
+        self.precision, self.meta, self.run_folder = precision, None, None
         calibration, validation = _first_stage_callbacks(self)
         head = nn.Linear(n_features_of(encoder, preset.patch_size), data.train.n_classes)
         super().__init__(data.dls(bs=min(preset.bs, len(data.train))//n*n, device=device),
@@ -69,6 +72,7 @@ class FCAMLearner(ResumingLearner):
             lr=preset.warmup_lr, cbs=[calibration, validation, *L(cbs)],
             metrics=[ValueMetric(lambda: calibration.soft_loss, 'soft_loss'),
                      ValueMetric(validation.value, 'valid_accuracy')], **kwargs)
+        for_device(self, precision, part=_model_of_batch, others=_teachers)
 
 # %% ../nbs/20_learner.ipynb #65df7b37
 def _first_stage_callbacks(learn):
@@ -81,8 +85,15 @@ def _first_stage_callbacks(learn):
         class_temperature=p.class_temperature, permute=p.permute, momentum=p.momentum)
     candidate = lambda: (learn.encoder, CosineMetric())
     validation = EpisodeValidation(candidate, data.valid, crop(p.valid_patches),
-                                   n_query=p.n_query, n_episodes=p.n_valid)
+                                   n_query=p.n_query, n_episodes=p.n_valid,
+                                   n_images=p.valid_images, precision=learn.precision)
     return calibration, validation
+
+def _model_of_batch(learn): return learn.model, learn.xb[0]
+
+def _teachers(learn):
+    "The teacher, where it takes part"
+    return [learn.momentum_teacher.teacher] if learn.feature_calibration.started else []
 
 # %% ../nbs/20_learner.ipynb #5b055ca0
 @patch(as_prop=True)
@@ -100,29 +111,43 @@ def fcam_learner(
     seed:int=None, # of weights, order and crops; default: not fixed
     cbs=None, # more callbacks, one or a list
     folder=None, # where the run is kept, so that it goes on after an interrupt; default: nowhere
+    precision:str='auto', # or 'float32', 'bfloat16', 'float16'
     **settings, # single settings that differ, such as `width`, `n_patches`, `warmup_epochs`
 )->FCAMLearner:
     "A learner for FCAM; `ValueError` for unknown settings or tasks that the data cannot give"
     preset, device = choose_preset(data, preset, **settings), choose_device(join(device))
+    check_precision(precision, device)
     check_tasks(data, preset.n_query)
     for name in ('bs', 'n_tasks_per_step'): check_divides(name, getattr(preset, name))
     if seed is not None: set_seed(seed)
-    if device.type == 'cuda':
-        n_bytes = sum(store.nbytes for store in data.sets.values())
-        if 4*n_bytes < torch.cuda.mem_get_info(device)[0]: data.to(device)
-    learn = FCAMLearner(data, encoder or ResNet12(preset.width), preset, device=device, cbs=cbs)
-    if folder is not None: _go_on(learn, folder, seed)
-    return learn.to_fp16() if device.type == 'cuda' else learn
+    _prepare(data, device)
+    encoder, run = encoder or ResNet12(preset.width), None
+    if folder is not None:
+        run = _run_folder(folder, encoder, run_facts(preset, data, seed, device, precision))
+        precision = run.facts['precision']
+    precision = from_main(lambda: choose_precision(precision, device, encoder, preset.patch_size,
+                                                   bs=preset.bs))
+    learn = FCAMLearner(data, encoder, preset, device=device, cbs=cbs, precision=precision)
+    return _go_on(learn, run) if run else learn
+
+# %% ../nbs/20_learner.ipynb #c492f1b6
+def _prepare(data, device):
+    "Images on the GPU where there is room; on a CPU no more threads than processors"
+    if device.type == 'cpu': limit_threads()
+    if device.type != 'cuda': return
+    n_bytes = sum(store.nbytes for store in data.sets.values())
+    if 4*n_bytes < torch.cuda.mem_get_info(device)[0]: data.to(device)
 
 # %% ../nbs/20_learner.ipynb #1cd98bbe
-def _go_on(learn, folder, seed):
-    "Gives a learner its folder, and what a run left there"
-    n_bytes = 30*sum(value.nbytes for value in learn.model.state_dict().values())
-    device = next(learn.model.parameters()).device
-    facts = run_facts(learn.preset, learn.data, seed=seed, device=device)
-    learn.run_folder = RunFolder(folder, facts, n_bytes)
-    state = learn.run_folder.state
-    if not state: return
+def _run_folder(folder, encoder, facts):
+    "The folder of a run, with room for what will be kept there"
+    return RunFolder(folder, facts, 40*sum(value.nbytes for value in encoder.state_dict().values()))
+
+def _go_on(learn, run):
+    "A learner with its folder, and what a run left there"
+    learn.run_folder, state, device = run, run.state, next(learn.model.parameters()).device
+    run.facts['precision'] = learn.precision
+    if not state: return learn
     load_learner_state(learn, state['outer'] or state['learner'])
     learn.history[:] = state['history']
     for name in state['stages']:
@@ -130,6 +155,7 @@ def _go_on(learn, folder, seed):
                                device=device)
         except FileNotFoundError: continue  # the disk was full when the stage was over
         learn.stages[name] = Stage(model.encoder, model.metric)
+    return learn
 
 @patch(as_prop=True)
 def folder(self:FCAMLearner)->Path:
@@ -153,15 +179,15 @@ def _todo(learn, call, plan):
     if learn.run_folder: return learn.run_folder.stages(call, plan)
     return nullcontext((list(plan), None))
 
-def _fit(learn, fitted, call, stage, n_epochs, modules, state):
-    "One stage of `learn` or of its `meta`, kept in the folder where there is one"
+def _fit(learn, fitted, call, stage, n_epochs, modules, state, start=None):
+    "One stage of `learn` or of its `meta`, kept in the folder where there is one; its accuracy"
     def facts():
         outer = None if fitted is learn else learner_state(learn)
         return dict(history=learn.history, stages=list(learn.stages), outer=outer)
     run = learn.run_folder
-    fit_stage(fitted, learn.history, stage, n_epochs=n_epochs, modules=modules,
-              schedule=learn.preset.schedule(stage),
-              save=run and run.saver(call, stage, state=state, facts=facts))
+    return fit_stage(fitted, learn.history, stage, n_epochs=n_epochs, modules=modules,
+        schedule=learn.preset.schedule(stage), start=start,
+        save=run and run.saver(call, stage, state=state, facts=facts)).best
 
 def _keep(learn, name, encoder, metric=None):
     "What a stage left, in memory and in the folder"
@@ -184,19 +210,23 @@ def pretrain(self:FCAMLearner,
     with _todo(self, 'pretrain', plan) as (stages, state):
         if stages is None: return self
         if state is None: _begin_anew(self, p.warmup_epochs)
-        if 'warm-up' in stages:
-            _fit(self, self, 'pretrain', stage='warm-up', n_epochs=plan['warm-up'],
-                 modules=lambda: [self.model], state=state)
-            _keep(self, 'warm-up', self.encoder)
+        accuracy = None
+        for stage in stages:
+            accuracy = _first_stage(self, stage, plan[stage], state=state, start=accuracy)
             state = None
-        if 'calibration' in stages:
-            _fit(self, self, 'pretrain', stage='calibration', n_epochs=plan['calibration'],
-                 modules=lambda: [self.model, self.momentum_teacher.teacher], state=state)
-            _keep(self, 'calibration (student)', get_model(self.model)[0])
-            _keep(self, 'calibration (teacher)', self.encoder)
     return self
 
 # %% ../nbs/20_learner.ipynb #45b56e3a
+def _first_stage(learn, stage, n_epochs, state, start):
+    "Warm-up or calibration, whose start has the accuracy `start`; the accuracy of what is kept"
+    alone = stage == 'warm-up'
+    def modules(): return [learn.model] + ([] if alone else [learn.momentum_teacher.teacher])
+    accuracy = _fit(learn, learn, 'pretrain', stage=stage, n_epochs=n_epochs, modules=modules,
+                    state=state, start=start)
+    if not alone: _keep(learn, 'calibration (student)', get_model(learn.model)[0])
+    _keep(learn, 'warm-up' if alone else 'calibration (teacher)', learn.encoder)
+    return accuracy
+
 def _begin_anew(learn, warmup_epochs):
     "Forgets the stages of a former pretraining"
     learn.feature_calibration.restart(warmup_epochs)
@@ -242,27 +272,30 @@ def meta_train(self:FCAMLearner,
     p = choose_preset(self.data, self.preset, **epochs)
     encoder = deepcopy(self.encoder)
     metric = metric or AdaptiveMetric(n_features_of(encoder, p.patch_size))
-    self.meta = meta_learner(self.data, encoder, metric, preset=p, cbs=cbs)
+    self.meta = meta_learner(self.data, encoder, metric, preset=p, cbs=cbs,
+                             precision=self.precision)
     n_module = p.module_epochs if list(metric.parameters()) else 0
     plan = {'module': n_module, 'joint': p.joint_epochs}
     plan = {stage: n for stage, n in plan.items() if n}
     with _todo(self, 'meta_train', plan) as (stages, state):
+        accuracy = None
         for stage in stages:
-            _meta_stage(self, stage, plan[stage], state)
+            accuracy = _meta_stage(self, stage, plan[stage], state=state, start=accuracy)
             state = None
     encoder.requires_grad_(True)
     return self
 
 # %% ../nbs/20_learner.ipynb #b2f8c545
-def _meta_stage(learn, stage, n_epochs, state):
-    "One stage of meta-training, with the encoder frozen or not"
+def _meta_stage(learn, stage, n_epochs, state, start):
+    "One stage of meta-training, with the encoder frozen or not; the accuracy of what is kept"
     meta, p, alone = learn.meta, learn.preset, stage == 'module'
     meta.model.encoder.requires_grad_(not alone)
     meta.model.encoder_eval = alone or not p.train_bn
     meta.opt_func = stage_optimizer(p, stage)
-    _fit(learn, meta, 'meta_train', stage=stage, n_epochs=n_epochs, modules=lambda: [meta.model],
-         state=state)
+    accuracy = _fit(learn, meta, 'meta_train', stage=stage, n_epochs=n_epochs,
+                    modules=lambda: [meta.model], state=state, start=start)
     _keep(learn, stage, meta.model.encoder, meta.model.metric)
+    return accuracy
 
 # %% ../nbs/20_learner.ipynb #67c80ae3
 @patch

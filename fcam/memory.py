@@ -5,12 +5,13 @@
 # %% ../nbs/02a_memory.ipynb #8d495de8
 from __future__ import annotations
 
+import gc
 import os
 from contextlib import suppress
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['megabytes', 'free_memory']
+__all__ = ['megabytes', 'group_folders', 'free_memory', 'run_on_gpu', 'free_on']
 
 # %% ../nbs/02a_memory.ipynb #2c99ecab
 def megabytes(
@@ -20,25 +21,36 @@ def megabytes(
     return f'{n/1e6:.1f} MB' if n < 1e9 else f'{n/1e9:.1f} GB'
 
 # %% ../nbs/02a_memory.ipynb #47412d80
-def _group_room(
+def group_folders(
+    controller:str, # 'memory' or 'cpu'
     root:Path=Path('/'), # of the file system
-)->list: # bytes
-    "What the control groups of this process (versions 1 and 2) still allow"
-    found = []
+): # yields `(folder, version)`, the version 1 or 2 of its control group
+    "The folders in which the system says what the control groups of this process allow"
     for line in (root/'proc/self/cgroup').read_text().splitlines():
         _, kinds, name = line.split(':', 2)
-        if kinds and 'memory' not in kinds.split(','): continue
-        files = 'memory.max', 'memory.current', 'inactive_file'
-        if kinds: files = 'memory.limit_in_bytes', 'memory.usage_in_bytes', 'total_inactive_file'
-        base = root/'sys/fs/cgroup'/('memory' if kinds else '')
+        if kinds and controller not in kinds.split(','): continue
+        base = root/'sys/fs/cgroup'/(controller if kinds else '')
         own = base/name.strip('/')
         for folder in (own, *own.parents):
             if not folder.is_relative_to(base): break
-            with suppress(OSError, ValueError, StopIteration):        # 'max': no limit
-                limit, used = (int((folder/o).read_text()) for o in files[:2])
-                lines = (folder/'memory.stat').read_text().splitlines()
-                idle = next(int(o.split()[1]) for o in lines if o.startswith(files[2] + ' '))
-                found.append(limit - used + idle)
+            yield folder, 1 if kinds else 2
+
+# %% ../nbs/02a_memory.ipynb #129c2a95
+_files = {1: ('memory.limit_in_bytes', 'memory.usage_in_bytes', 'total_inactive_file'),
+          2: ('memory.max', 'memory.current', 'inactive_file')}
+
+def _group_room(
+    root:Path=Path('/'), # of the file system
+)->list: # bytes
+    "What the control groups of this process still allow"
+    found = []
+    for folder, version in group_folders('memory', root):
+        *files, unused = _files[version]
+        with suppress(OSError, ValueError, StopIteration):            # 'max': no limit
+            limit, used = (int((folder/o).read_text()) for o in files)
+            lines = (folder/'memory.stat').read_text().splitlines()
+            idle = next(int(o.split()[1]) for o in lines if o.startswith(unused + ' '))
+            found.append(limit - used + idle)
     return found
 
 # %% ../nbs/02a_memory.ipynb #a67b18ff
@@ -55,3 +67,24 @@ def free_memory()->int: # bytes
     if not limits: limits.append(4_000_000_000)
     with suppress(OSError, ValueError): limits += _group_room()
     return max(0, min(limits))
+
+# %% ../nbs/02a_memory.ipynb #e896d09d
+def run_on_gpu(
+    check, # a function without arguments; its variables end with it
+):
+    "Call `check` where there is a GPU, else print that it is left out; leaves no memory taken"
+    import torch
+    if not torch.cuda.is_available(): return print('There is no GPU: left out')
+    try: check()
+    finally:
+        gc.collect()
+        torch.cuda.empty_cache()
+
+# %% ../nbs/02a_memory.ipynb #1b1e8a79
+def free_on(
+    device, # a `torch.device`
+)->int: # bytes
+    "Memory that tensors on a device may still take; for a CPU that of the process"
+    if device.type != 'cuda': return free_memory()
+    from torch.cuda import mem_get_info, memory_allocated, memory_reserved
+    return mem_get_info(device)[0] + memory_reserved(device) - memory_allocated(device)

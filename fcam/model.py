@@ -7,6 +7,7 @@ __all__ = ['FCAM', 'choose_device', 'load_fcam', 'Classifier']
 
 # %% ../nbs/18_model.ipynb #ae9bf78b
 import json
+from functools import cache
 from pathlib import Path
 from zlib import crc32
 
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from . import __version__
 from .baselines import CosineMetric, EMDMetric
 from .checks import check_count, check_number, check_seed, check_switch
+from .distributed import from_main
 from .encoder import ResNet12, n_features_of
 from .episodes import sample_episodes, used_images
 from .evaluate import Accuracy, FeatureBank, FreshFeatures, embed, eval_mode, evaluate
@@ -27,6 +29,7 @@ from .images import load_image
 from .metric import AdaptiveMetric
 from .patches import RandomPatches, named_generator
 from .plots import plot_decision
+from .precision import check_precision, choose_precision, measured_speeds
 from .prototypes import mean_prototypes, structured_fc
 from .reading import build_section, model_folder, naming, read_config, read_tensors
 from .store import ImageStore
@@ -42,14 +45,15 @@ def _are_names(names):
     return isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
 
 def _class_names(classes):
-    "Names by set as lists; `ValueError` for anything else"
+    "Names by set as lists, none for `None`; `ValueError` for anything else"
+    if classes is None: return {}
     if isinstance(classes, dict) and all(map(_are_names, [list(classes), *classes.values()])):
         return {part: list(names) for part, names in classes.items()}
     raise ValueError(f'classes is {classes!r:.80}: give lists of names by set, as data.splits')
 
 def _known_facts(info):
-    "A dict; `ValueError` for anything else"
-    if isinstance(info, dict): return info
+    "A dict, empty for `None`; `ValueError` for anything else"
+    if info is None or isinstance(info, dict): return info or {}
     raise ValueError(f'info is {info!r:.80}: give a dict of facts')
 
 # %% ../nbs/18_model.ipynb #452aa783
@@ -70,13 +74,46 @@ class FCAM(nn.Module):
         self.score_temperature = check_number('score_temperature', score_temperature, '(0, 1000]')
         self.n_views = check_count('n_views', n_views, '[1, 1000]')
         self.n_test = _episode_counts(n_test)
-        self.classes = {} if classes is None else _class_names(classes)
-        self.info = {} if info is None else _known_facts(info)
+        self.classes, self.info = _class_names(classes), _known_facts(info)
+        self.precision, self._chosen = 'auto', {}
         self.to(memory_format=torch.channels_last).eval()
     @property
-    def device(self):
-        "Where the model is"
-        return next((p.device for p in self.encoder.parameters()), torch.device('cpu'))
+    def precision(self): return self._precision
+    @precision.setter
+    def precision(self, precision): self._precision = check_precision(precision, self.device)
+
+@patch(as_prop=True)
+def device(self:FCAM):
+    "Where the model is"
+    return next((p.device for p in self.encoder.parameters()), torch.device('cpu'))
+
+# %% ../nbs/18_model.ipynb #3c7a31ab
+@cache
+def _slow_in_bfloat16():
+    "Whether this processor is much slower in bfloat16 than in float32"
+    with torch.random.fork_rng(devices=[]): small = ResNet12(8)
+    try: speeds = measured_speeds(small, bs=8, seconds=0.1)
+    except (RuntimeError, NotImplementedError): return True
+    return speeds['bfloat16'] < speeds['float32']/3
+
+def _found_precision(model):
+    "The precision of a model whose `precision` is 'auto', for many images"
+    known, on_cpu = model.info.get('precision'), model.device.type == 'cpu'
+    if on_cpu and known == 'float32': return known
+    if on_cpu and known == 'bfloat16' and not _slow_in_bfloat16(): return known
+    return choose_precision('auto', model.device, model.encoder, patch_size=model.patches.size)
+
+# %% ../nbs/18_model.ipynb #55aeb0c9
+@patch
+def chosen_precision(self:FCAM,
+    many:bool=True, # are there many images, so that a trial on the CPU pays?
+)->str: # 'float32', 'bfloat16' or 'float16'
+    "In which precision the model computes where it is; `ValueError` where that cannot be"
+    if self.precision != 'auto': return choose_precision(self.precision, self.device)
+    if not many and self.device.type == 'cpu': return 'float32'
+    key = str(self.device), self.info.get('precision')
+    if key not in self._chosen: self._chosen[key] = from_main(lambda: _found_precision(self))
+    return self._chosen[key]
 
 # %% ../nbs/18_model.ipynb #12c317c9
 @patch
@@ -94,12 +131,12 @@ def check_unseen(self:FCAM,
 # %% ../nbs/18_model.ipynb #f36e8706
 def _features(model, store, task, n_views, fresh, progress):
     "The features of the images that the tasks ask for: with fresh crops, or a bank of views"
-    source = model.encoder, store, model.patches
-    if fresh: return FreshFeatures(*source, seed=task['seed'])
+    source, precision = (model.encoder, store, model.patches), model.chosen_precision()
+    if fresh: return FreshFeatures(*source, seed=task['seed'], precision=precision)
     images = used_images(sample_episodes(store.labels, **task, classes=store.classes))
     if n_views is None: n_views = model.n_views
     return FeatureBank(*source, n_views=n_views, images=images, seed=task['seed'],
-                       progress=progress)
+                       progress=progress, precision=precision)
 
 # %% ../nbs/18_model.ipynb #ac0bff65
 @patch
@@ -243,14 +280,18 @@ def load_fcam(
     path, # the folder that `save_fcam` wrote; `~` is the home folder
     encoder:nn.Module=None, # where it was no ResNet12: the same module, its weights are overwritten
     device=None, # default: the GPU where there is one
+    precision:str='auto', # or 'float32', 'bfloat16', 'float16': the model's `precision`
 )->FCAM:
     "A saved model; `FileNotFoundError` where there is none, `ValueError` for other files"
     path, device = model_folder(path), choose_device(device)
+    check_precision(precision, device)
     config = read_config(path/'config.json')
     with naming(path/'config.json'): model = _built_model(config, encoder)
     state = read_tensors(path/'model.safetensors', model.state_dict())
     model.load_state_dict(state, assign=True)
-    return model.to(device, memory_format=torch.channels_last).eval()
+    model = model.to(device, memory_format=torch.channels_last).eval()
+    model.precision = precision
+    return model
 
 # %% ../nbs/18_model.ipynb #333d17d8
 def _image_list(name, images):
@@ -290,6 +331,7 @@ class Classifier:
         support = _image_lists(support)
         if structured is not None: check_switch('structured', structured)
         self.model, self.classes, self.seed = model, list(support), check_seed(seed)
+        self.precision = model.chosen_precision(many=False)
         codes = {name: str(name).encode('utf-8', 'surrogatepass') for name in support}
         sets = [self._embed(images, 4, crc32(codes[name])) for name, images in support.items()]
         self.patches, self.features = zip(*sets)
@@ -306,7 +348,7 @@ def _embed(self:Classifier, images, *stream):
         generator = named_generator(self.seed, *stream, i)
         patches.append(self.model.patches(pixels.to(self.model.device), generator=generator))
     patches = torch.cat(patches)
-    return patches, embed(self.model.encoder, patches)
+    return patches, embed(self.model.encoder, patches, precision=self.precision)
 
 @patch
 def _prototypes(self:Classifier, structured):

@@ -10,7 +10,7 @@ __all__ = ['benchmarks', 'check_options', 'check_place', 'load_data', 'given_wor
 import shlex
 from pathlib import Path
 
-from .checks import check_count, check_seed
+from .checks import check_choice, check_count, check_seed, precisions
 from .presets import parse_setting, presets
 
 # %% ../nbs/20d_options.ipynb #903b488a
@@ -63,6 +63,7 @@ def check_options(
     for name, least in _least.items():
         if name in words: check_count(f'--{name}', words[name], f'[{least}, inf)')
     for name in {'seed', 'split_seed'} & words.keys(): check_seed(words[name])
+    if 'precision' in words: check_choice('--precision', words['precision'], precisions)
     if 'mean' in words and words.get('n_shot', 1) == 1: raise ValueError(
         '--mean has no effect with --n_shot 1, whose prototype is the image: leave it out')
 

@@ -37,7 +37,7 @@ _ranges = {
     '[2, 1000]': 'n_train_patches',
     '[2, 100000]': 'bs',
     '[0, 1000000]': 'warmup_epochs calibration_epochs module_epochs joint_epochs',
-    '[1, 1000000]': 'n_iters n_valid n_test',
+    '[1, 1000000]': 'n_iters n_valid valid_images n_test',
     '(0, 1000]': 'warmup_lr calibration_lr module_lr joint_lr score_temperature',
     '[0, 1000]': 'weight_decay soft_weight',
     '[0, 1)': 'momentum',
@@ -120,6 +120,7 @@ class Preset(_Pretraining):
     train_bn:bool=True # BatchNorm in training mode in the joint stage
     activation_checkpointing:bool=True # compute activations twice there instead of storing them
     n_valid:int=200 # tasks on the validation classes after an epoch
+    valid_images:int=640 # about as many of their images are used, at least those of a task
     valid_patches:int=9 # patches an image there, before meta-training
     n_views:int=4 # draws of the patches of a test image
     n_test:tuple=(5000, 600) # test episodes: for one shot, for more

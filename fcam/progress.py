@@ -88,13 +88,15 @@ class StageCost(NamedTuple):
     n_epochs:int # how many are planned
     train:float # passes in the batches of an epoch
     valid:float # passes of a validation: one before the first epoch, one after each
+    start:bool=True # whether there is one before the first epoch
 
 def _pair_cost(preset): return 26*preset.n_patches/preset.patch_size**2
 
 def _validation_costs(preset, store):
     "Passes of a validation before meta-training, and in it"
     n_way, n_query = min(5, store.n_classes), preset.n_query
-    n_images = min(len(store), preset.n_valid*n_way*(1 + n_query))
+    pool = max(preset.valid_images, store.n_classes*(1 + n_query))
+    n_images = min(len(store), pool, preset.n_valid*n_way*(1 + n_query))
     pairs = preset.n_valid*n_way**2*n_query*_pair_cost(preset)
     return n_images*preset.valid_patches, n_images*preset.n_patches + pairs
 
@@ -112,10 +114,11 @@ def stage_costs(
     both = 3*p.n_train_patches + p.n_train_patches - p.n_hard
     before, within = _validation_costs(p, data.valid)
     joint = (4 if p.activation_checkpointing else 3)*patches + pairs
+    warm, alone = not p.warmup_epochs, not p.module_epochs     # no stage comes before in its call
     costs = {'warm-up': StageCost(p.warmup_epochs, 3*n_images*p.n_hard, before),
-             'calibration': StageCost(p.calibration_epochs, n_images*both, before),
+             'calibration': StageCost(p.calibration_epochs, n_images*both, before, start=warm),
              'module': StageCost(p.module_epochs, patches + pairs, within),
-             'joint': StageCost(p.joint_epochs, joint, within)}
+             'joint': StageCost(p.joint_epochs, joint, within, start=alone)}
     return {stage: cost for stage, cost in costs.items() if cost.n_epochs}
 
 # %% ../nbs/20a_progress.ipynb #5867c228
@@ -164,7 +167,8 @@ def __call__(self:TimeLeft,
     of_stage, run = passes*self.rate(stage), 0.
     for name in later:
         cost = self.costs[name]
-        run += (cost.n_epochs*(cost.train + cost.valid) + cost.valid)*self.rate(name)
+        passes = cost.n_epochs*(cost.train + cost.valid) + cost.start*cost.valid
+        run += passes*self.rate(name)
     return of_stage, of_stage + run + self.evaluation[0]*self.rate() + self.evaluation[1]
 
 # %% ../nbs/20a_progress.ipynb #c8ec9f3a
@@ -209,7 +213,7 @@ def _say(self:StageProgress, text):
 @patch
 def _note(self:StageProgress, n_valid):
     "Measures what was done since the last time; `n_valid` validations came after the batches"
-    n_valid += not self.n_done
+    n_valid += self.cost.start and not self.n_done
     passes = self.cost.train*self.n_batches/len(self.dls.train) + n_valid*self.cost.valid
     now, (before, then) = time.time(), self.noted
     self.time_left.add(self.stage, passes - before, now - then)

@@ -18,6 +18,7 @@ from pathlib import Path
 from fastcore.basics import patch
 from pandas import DataFrame
 
+from .checks import precisions
 from .checkpoint import Interrupted
 from .data import FewShotData
 from .distributed import from_main, is_main, wait_for_all
@@ -166,6 +167,7 @@ def read_run(
         Preset(**known['settings'])
         whole = isinstance(known['source']['data'], str) and isinstance(known['seed'], int)
         whole = whole and set(known['data']['classes']) == {'train', 'valid', 'test'}
+        whole = whole and known['precision'] in precisions
     except (KeyError, TypeError): whole = False
     if not whole or known.get('command') != 'fcam_train': raise ValueError(
         f'{file} is no record of a run of fcam_train, or one of another version')
@@ -200,7 +202,7 @@ class Run(Record):
         log:RunLog, # where it is said
         **facts, # what the run was begun with, for `run.json`
     ):
-        super().__init__(learn.folder, log, **facts)
+        super().__init__(learn.folder, log, **facts | dict(precision=learn.precision))
         self.learn, self.seconds = learn, {}
         if is_main() and not (self.folder/'run.json').exists():
             write_json(self.folder/'run.json', **self.facts)

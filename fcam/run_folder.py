@@ -27,11 +27,12 @@ def run_facts(
     data:FewShotData, # its images
     seed:int, # None where it is not fixed
     device, # where it computes
+    precision:str='auto', # asked for; for 'auto' the folder decides, or the learner
 )->dict: # as `RunFolder` takes them
     "What decides the result of a run, and `on` what machine, which decides its last digits"
     on = dict(torch=torch.__version__, device=str(device), threads=torch.get_num_threads())
     return dict(settings=preset.settings(), seed=seed, data=data.fingerprint(), n_ranks=n_ranks(),
-                on=on)
+                precision=precision, on=on)
 
 # %% ../nbs/19a_run_folder.ipynb #0c63659a
 class RunFolder:
@@ -40,7 +41,7 @@ class RunFolder:
     every = 600. # seconds between two checkpoints within an epoch
     def __init__(self,
         folder, # its place, made where it does not exist
-        facts:dict, # that decide the result: `settings`, `seed`, `data`, `n_ranks`; and `on` what
+        facts:dict, # that decide the result: those of `run_facts`
         n_bytes:int=0, # space that will be needed
     ):
         self.claim, self.plans = claim_folder(folder, n_bytes), {}
@@ -55,7 +56,9 @@ class RunFolder:
     def _read(self):
         "Looks where the run stands: the latest checkpoint becomes its `state`"
         self.state = self.checkpoints.latest()
-        if self.state: _check_same(self.state['facts'], self.facts, self.path)
+        if self.state:
+            _check_same(self.state['facts'], self.facts, self.path)
+            self.facts['precision'] = self.state['facts']['precision']
         elif (self.path/'config.json').exists() or (self.path/'stages').exists(): raise ValueError(
             f'{self.path} holds a model but no checkpoint to go on from: choose another folder')
         self.plans = dict(self.state['plans']) if self.state else {}
@@ -75,6 +78,8 @@ def _check_same(known, now, path):
         before = known['settings'].get(name)
         if before != value: raise ValueError(f'the run in {path} was begun with {name} {before}, '
                                              f'not {value}: {hint}')
+    if now['precision'] not in ('auto', known['precision']): raise ValueError(
+        f'the run in {path} was begun in {known["precision"]}, not {now["precision"]}: {hint}')
     if known['on'] == now['on']: return
     begun, goes_on = (', '.join(f'{k} {v}' for k, v in o['on'].items()) for o in (known, now))
     print(f'note: begun with {begun}, going on with {goes_on}: the last digits may differ')

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .kernel import (kernel_applies, kernel_plan_gradients, kernel_score, kernel_solve,
-                         split_gradients)
+from .kernel import kernel_applies, kernel_score, kernel_solve, split_gradients
 from .solver import plan_gradients, score_and_gradients, solve
 
 # %% ../nbs/10_sinkhorn.ipynb #6a4db1ce
@@ -22,7 +21,7 @@ class _Plan(torch.autograd.Function):
     @staticmethod
     def forward(ctx, cost, r, c, eps, # a flat batch: one leading dimension, one precision
                 tol, max_iter): # as for `solve`
-        back_end = kernel_solve if kernel_applies(cost) else solve
+        back_end = kernel_solve if kernel_applies(cost, 'plan') else solve
         with torch.autocast(cost.device.type, enabled=False):
             plan, error, *_ = back_end(cost, r, c, eps, tol=tol, max_iter=max_iter)
         ctx.save_for_backward(plan, eps)
@@ -33,18 +32,17 @@ class _Plan(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, d_plan, _): # gradient of the plan; the error has none
         plan, eps = ctx.saved_tensors
-        back_end = kernel_plan_gradients if kernel_applies(plan) else plan_gradients
         with torch.autocast(plan.device.type, enabled=False):
-            return *back_end(plan, eps, T=d_plan), None, None
+            return *plan_gradients(plan, eps, T=d_plan), None, None
 
 # %% ../nbs/10_sinkhorn.ipynb #005bb838
 class _Score(torch.autograd.Function):
     "Score and error of a flat batch, with gradients made forward; backward only multiplies"
     @staticmethod
     def forward(ctx, cost, r, c, eps, # a flat batch: one leading dimension, one precision
-                tol, max_iter, with_gradient): # as for `score_and_gradients`
-        back_end = kernel_score if kernel_applies(cost) else score_and_gradients
-        settings = dict(tol=tol, max_iter=max_iter, with_gradient=with_gradient)
+                tol, max_iter, wanted): # as for `score_and_gradients`, and for `kernel_applies`
+        back_end = kernel_score if kernel_applies(cost, wanted) else score_and_gradients
+        settings = dict(tol=tol, max_iter=max_iter, with_gradient=wanted == 'gradients')
         with torch.autocast(cost.device.type, enabled=False):
             score, error, gradients = back_end(cost, r, c, eps, **settings)
         ctx.shape = cost.shape[1:]
@@ -78,6 +76,14 @@ def _common_shape(cost, r, c, eps):
                          f'{tuple(eps.shape)}, do not broadcast: eps has one value a problem, '
                          'without the two last dimensions of cost') from e
 
+# %% ../nbs/10_sinkhorn.ipynb #13fbcb0a
+def _check_devices(cost, r, c):
+    "`ValueError` for a marginal that is not where the cost is"
+    for name, x in (('r', r), ('c', c)):
+        if x.device != cost.device:
+            raise ValueError(f'{name} is on {x.device} and cost on {cost.device}: bring both to '
+                             f'one device with {name}.to(cost.device)')
+
 # %% ../nbs/10_sinkhorn.ipynb #38ff6da2
 def _check_mass(name, x):
     "`ValueError` for a marginal that is negative or does not sum to one"
@@ -110,9 +116,10 @@ def check_problem(
     eps:float|Tensor, # one value, or `(...)`
     values:bool=True, # look at the values as well (this makes a GPU wait)
 )->torch.Size: # the leading dimensions that all four share
-    "`ValueError` for shapes that do not fit and values that no plan can satisfy"
+    "`ValueError` for shapes or devices that do not fit and values that no plan can satisfy"
     eps = torch.as_tensor(eps)
     lead = _common_shape(cost, r, c, eps)
+    _check_devices(cost, r, c)
     if values: _check_values(cost, r, c, eps)
     return lead
 
@@ -137,7 +144,7 @@ def _in_precision(x, dtype):
     if x.dtype not in (torch.float16, torch.bfloat16): return x.to(dtype)
     return x.to(dtype)/x.to(dtype).sum(-1, keepdim=True)
 
-def _prepare(cost, r, c, eps, tol, max_iter, check):
+def _prepare(cost, r, c, eps, tol, max_iter, check, wanted):
     "The arguments of a flat batch in one precision, and the leading shape; `ValueError`"
     if max_iter < 1 or tol is not None and not tol > 0:
         raise ValueError(f'max_iter must be at least 1 and tol above zero; got {max_iter} and '
@@ -151,7 +158,7 @@ def _prepare(cost, r, c, eps, tol, max_iter, check):
     def flat(x, *size): return x.to(dtype).expand((*lead, *size)).reshape(-1, *size)
     cost, eps = flat(cost, *cost.shape[-2:]), flat(eps)
     r, c = flat(r, r.shape[-1]), flat(c, c.shape[-1])
-    least = 4e-15 if double else 5e-6 if kernel_applies(cost) else 2e-6
+    least = 4e-15 if double else 5e-6 if kernel_applies(cost, wanted) else 2e-6
     usual = 1e-10 if double else least
     return (cost, r, c, eps, max(least, tol or usual), max_iter), lead
 
@@ -167,7 +174,7 @@ def sinkhorn(
 )->Tensor: # `(..., n, m)`, float32 or float64
     "Entropic transport plan, equation (14), with gradients in all four; `ValueError` if none fits"
     settings = dict(tol=tol, max_iter=max_iter, check=check)
-    arguments, lead = _prepare(cost, r, c, eps, **settings)
+    arguments, lead = _prepare(cost, r, c, eps, **settings, wanted='plan')
     plan, error = _Plan.apply(*arguments)
     if check or not cost.is_cuda: _warn_missed(error, *arguments[3:])
     return plan.reshape(*lead, *plan.shape[1:]).contiguous()
@@ -183,9 +190,10 @@ def transport_score(
     check:bool=True, # look at the values and at the errors left (this makes a GPU wait)
 )->Tensor: # `(...)`, float32 or float64
     "Sum of `(1-cost)*plan`, equation (18), with gradients in all four; `ValueError` without a plan"
+    leaves = [x for x in (cost, r, c, eps) if isinstance(x, Tensor) and x.requires_grad]
+    wanted = 'gradients' if leaves and torch.is_grad_enabled() else 'score'
     settings = dict(tol=tol, max_iter=max_iter, check=check)
-    arguments, lead = _prepare(cost, r, c, eps, **settings)
-    with_gradient = torch.is_grad_enabled() and any(x.requires_grad for x in arguments[:4])
-    score, error = _Score.apply(*arguments, with_gradient)
+    arguments, lead = _prepare(cost, r, c, eps, **settings, wanted=wanted)
+    score, error = _Score.apply(*arguments, wanted)
     if check or not cost.is_cuda: _warn_missed(error, *arguments[3:])
     return score.reshape(lead)

@@ -53,7 +53,7 @@ def _sweep_until(kernel, r, c, v, tol, n_sweeps, first):
 def _cholesky_solve(matrix, rhs):
     "Solve `matrix` `(batch, m, m)` for `rhs` `(batch, m)`, with a ridge where that fails"
     factor, failed = torch.linalg.cholesky_ex(matrix)
-    if failed.any():
+    if matrix.is_cuda or failed.any():
         ridge = 1000*torch.finfo(matrix.dtype).eps*(failed > 0)
         ridge = torch.diag_embed(ridge[:, None].expand_as(rhs))
         factor, failed = torch.linalg.cholesky_ex(matrix+ridge)

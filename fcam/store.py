@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json, math, os, threading
+from copy import copy
 from hashlib import blake2b
 
 import numpy as np, torch
@@ -82,6 +83,7 @@ class _OnDisk:
     ):
         self.items, self.sizes, self.size, self.device = items, sizes, size, torch.device('cpu')
     def __len__(self): return len(self.items)
+    def keep(self, rows): self.items, self.sizes = [self.items[i] for i in rows], self.sizes[rows]
     def to(self, device):
         self.device = torch.device(device)
         return self
@@ -171,6 +173,18 @@ def to(self:ImageStore,
     self.pixels = self.pixels.to(device)
     self.labels = self.labels.to(self.device)
     return self
+
+# %% ../nbs/03a_store.ipynb #64c34f28
+@patch
+def subset(self:ImageStore,
+    rows:Tensor, # `(n,)` which images, of each class at least one
+)->ImageStore: # of the same classes
+    "A store of some of the images; `ValueError` where a class would have none"
+    if isinstance(self.pixels, Tensor): pixels = self.pixels[rows.to(self.device)]
+    else:
+        pixels = copy(self.pixels)
+        pixels.keep(rows.tolist())
+    return ImageStore(pixels, self.labels[rows.to(self.labels.device)], self.classes)
 
 # %% ../nbs/03a_store.ipynb #f1ee0767
 @patch

@@ -16,8 +16,13 @@ from fcam.learner import fcam_learner, load_fcam
 from fcam.loader import StoreLoader
 from safetensors.torch import load_file
 
-settings = dict(preset='tiny', device='cpu', bs=192, n_query=3, n_iters=5, n_valid=4, warmup_lr=0.02, warmup_drops=(0.5,),
+settings = dict(preset='tiny', device='cpu', precision='float32', bs=192, n_query=3, n_iters=5, n_valid=4, warmup_lr=0.02, warmup_drops=(0.5,),
                 warmup_epochs=2, calibration_epochs=2, calibration_lr=0.05, module_epochs=2, joint_epochs=2, joint_lr=0.01, activation_checkpointing=True)
+
+@pytest.fixture(autouse=True)
+def short_of_memory(monkeypatch):
+    "So that activation checkpointing, which the settings allow, is used"
+    monkeypatch.setattr('fcam.training.memory_is_short', lambda *_, **__: True)
 
 @pytest.fixture(scope='module')
 def data(): return FewShotData.glyphs(n_per_class=12)

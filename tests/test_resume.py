@@ -16,7 +16,7 @@ from fcam.learner import fcam_learner
 folder, n_kills = Path(sys.argv[1]), int(sys.argv[2])
 torch.set_num_threads(1)
 data = FewShotData.glyphs(n_per_class=12)
-settings = dict(preset='tiny', bs=64, n_query=3, n_iters=4, warmup_epochs=3, calibration_epochs=3,
+settings = dict(preset='tiny', precision='float32', bs=64, n_query=3, n_iters=4, warmup_epochs=3, calibration_epochs=3,
                 module_epochs=2, joint_epochs=3, joint_lr=1e-2)
 
 def train(name, seed):
@@ -100,7 +100,7 @@ class Twice(Callback):
             for number in (signal.SIGTERM, signal.SIGINT): signal.raise_signal(number)
 
 for number in (signal.SIGTERM, signal.SIGINT): signal.signal(number, signal.SIG_DFL)    # ignored in jobs of the background
-learn = fcam_learner(FewShotData.glyphs(n_per_class=12), preset='tiny', bs=64, n_query=3, warmup_epochs=3, device='cpu', seed=5,
+learn = fcam_learner(FewShotData.glyphs(n_per_class=12), preset='tiny', precision='float32', bs=64, n_query=3, warmup_epochs=3, device='cpu', seed=5,
                      folder=sys.argv[1], cbs=Twice())
 with learn.no_bar(), learn.no_logging(): learn.pretrain()
 '''
