@@ -324,7 +324,7 @@ def mini_imagenet(cls:FewShotData,
     stats='imagenet', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the images
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 64, 16 and 20 classes of 600 images
-    "mini-ImageNet (Ravi & Larochelle 2017), not resized to 84 pixels; `ValueError` for what is missing"
+    "mini-ImageNet (Ravi & Larochelle 2017) in its own size; `ValueError` for what is missing"
     files = mini_imagenet_layout(path, left_out := {})
     data = cls.from_files(files, 'mini_imagenet', size=size, stats=stats, left_out=left_out,
                           **kwargs)
@@ -339,7 +339,7 @@ def tiered_imagenet(cls:FewShotData,
     stats='imagenet', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the images
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 351, 97 and 160 classes of about 1280 images
-    "tieredImageNet (Ren et al. 2018), not resized to 84 pixels; `ValueError` for what is missing"
+    "tieredImageNet (Ren et al. 2018) in its own size; `ValueError` for what is missing"
     files = tiered_imagenet_layout(path, left_out := {})
     data = cls.from_files(files, 'tiered_imagenet', size=size, stats=stats, left_out=left_out,
                           **kwargs)

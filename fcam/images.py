@@ -187,6 +187,7 @@ def _upright_size(
         turn = image.getexif().get(0x0112, 1)
     return image.size if turn in (5, 6, 7, 8) else image.size[::-1]
 
+# %% ../nbs/03_images.ipynb #0d9b679e
 def measure_image(
     file, # path
     box:tuple|None=None, # `(x, y, width, height)` to cut out

@@ -257,6 +257,7 @@ def _crop(self:RandomPatches, images, boxes, flip):
     parts = zip(images.split(k), boxes.split(k), flips or [None])
     return torch.cat([crop_resize(*part[:2], self.size, part[2], check=False) for part in parts])
 
+# %% ../nbs/06_patches.ipynb #7f55e990
 @patch
 def _crop_flat(self:RandomPatches, images, boxes, flip, sizes):
     "Patches of images of many sizes; waits for the device if `sizes` lies on it"

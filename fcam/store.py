@@ -72,6 +72,7 @@ def _n_threads()->int:
     waited_for = threading.current_thread() is threading.main_thread()
     return min(16, num_cpus()) if waited_for else max(1, num_cpus()//2)
 
+# %% ../nbs/03a_store.ipynb #d2c56b5f
 class _OnDisk:
     "Images that stay files, decoded for each batch"
     nbytes = 0
