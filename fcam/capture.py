@@ -83,7 +83,7 @@ class CapturedStep(Callback):
     "Captures modules for a fit on a GPU where a trial with the first batch says that it pays"
     order,run_valid = 9,False # after the patches are cut, before half precision begins
     def __init__(self,
-        part:callable=None, # from the learner to what is tried, a module and its input; default: all
+        part:callable=None, # from the learner to a module and its input; default: the model
         others:callable=lambda learn: [], # from the learner to modules that are captured as well
         precision:str='float32', # 'float32', 'bfloat16' or 'float16'
     ):

@@ -94,8 +94,9 @@ def chosen_precision(self:FCAM,
 )->str: # 'float32', 'bfloat16' or 'float16'
     "In which precision the model computes where it is; `ValueError` where that cannot be"
     if self.precision != 'auto': return choose_precision(self.precision, self.device)
-    if not many and self.device.type == 'cpu': return 'float32'
     known = self.info.get('precision')
+    on_cpu, told = self.device.type == 'cpu', known in ('float32', 'bfloat16')
+    if on_cpu and not told and not many: return 'float32'
     key = known, str(self.device)
     if key not in self._chosen:
         self._chosen[key] = evaluation_precision(self.encoder, known, self.patches.size)
