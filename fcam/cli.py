@@ -176,8 +176,8 @@ def _measured(model, data, words, log):
 def _table(words, data, log, device):
     "The table of all stages, as the training printed it"
     from fcam.results import load_stages, results_table
-    models = load_stages(words['model'], device=device)
-    names = 'n_episodes', 'n_query', 'seed', 'allow_seen'
+    models = load_stages(words['model'], device=device, precision=words.get('precision', 'auto'))
+    names = 'n_episodes', 'n_query', 'seed', 'allow_seen', 'emd_episodes'
     return results_table(models, data.test, **{k: words[k] for k in names if k in words},
                          progress=log.in_terminal)
 
@@ -188,7 +188,8 @@ def _evaluated(words):
     from fcam.model import load_fcam
     from fcam.facts import named_device
     from fcam.run import results_folder
-    fcam = load_fcam(words['model'], device=named_device(words.get('device')))
+    fcam = load_fcam(words['model'], device=named_device(words.get('device')),
+                     precision=words.get('precision', 'auto'))
     line, words = command_line('fcam_eval', words), _eval_words(fcam, words)
     check_options(words, words['data'])
     name = Path(words['data']).expanduser().resolve().name or 'data'
@@ -207,6 +208,7 @@ def fcam_eval(
     size:int=None, # shorter side of the images in memory, pixels; default: full resolution
     skip_broken:bool=False, # leave out image files that cannot be read, and count them
     table:bool=False, # all stages of a run by all rules, as at the end of the training
+    emd_episodes:int=None, # of exact EMD in the table, at most; default: 600, 0 for none
     n_way:int=None, # N: classes a task; default: 5, or as many as there are
     n_shot:int=None, # K: support images a class; default: 1
     n_query:int=None, # Q: query images a class; default: 15, or as many as there are
@@ -217,6 +219,7 @@ def fcam_eval(
     allow_seen:bool=False, # also classes that the model was trained or selected on
     seed:int=None, # of episodes, crops and views; default: 0
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
+    precision:str=None, # float32, bfloat16, float16; default: auto, on a CPU as it was trained
     out:str=None, # folder for the results; default: runs/eval-NAME
     quiet:bool=False, # print only the table at the end
 ): # a table of `Accuracy`
@@ -298,16 +301,18 @@ def fcam_predict(
     mean:bool=False, # mean prototypes where there are several images a class
     figures:int=None, # how many images get a figure of what decided; default: the first 20
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
+    precision:str=None, # float32, bfloat16, float16; default: auto, on a CPU as it was trained
     out:str=None, # folder for the results; default: runs/predict
     quiet:bool=False, # print only the table at the end
 ): # a list of dicts
     "Tell new classes apart by a few images of each, and show what decided."
     words = given_words(locals())
     if 'figures' in words: check_count('--figures', figures, '[0, inf)')
+    check_options({'precision': words.get('precision', 'auto')})
     from fcam.model import load_fcam
     from fcam.facts import named_device
     from fcam.run import results_folder
-    fcam = load_fcam(model, device=named_device(device))
+    fcam = load_fcam(model, device=named_device(device), precision=precision or 'auto')
     examples, paths = support_from_folder(support), _readable(images)
     if mean and max(map(len, examples.values())) == 1: raise ValueError(
         '--mean has no effect with one image a class, which is the prototype: leave it out')

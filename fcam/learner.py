@@ -343,12 +343,13 @@ def results(self:FCAMLearner,
     n_query:int=15, # Q, fewer where a test class has fewer images
     seed:int=0, # of episodes, crops and views
     progress:bool=True, # show a bar
+    emd_episodes:int=600, # at most so many in the rows of exact EMD; 0 leaves them out
 )->DataFrame: # of `Accuracy`; its `attrs` hold `n_way` and `n_query`
     "Accuracy on the test classes after every stage, as `results_table`; `ValueError` before any"
     if not self.stages: raise ValueError('no stage was trained yet: call pretrain first')
     models = {stage: self.fcam(stage) for stage in self.stages}
     return results_table(models, self.data.test, shots, n_episodes=n_episodes, n_query=n_query,
-                         seed=seed, progress=progress)
+                         seed=seed, progress=progress, emd_episodes=emd_episodes)
 
 # %% ../nbs/20_learner.ipynb #468ec476
 _instead = dict(predict='classifier(support).predict(image), for new classes',

@@ -38,7 +38,7 @@ _clashes = [ # two options that do not go together, and why
     *(('table', other, 'the table has its own tasks') for other in ('n_way', 'n_shot', 'n_views')),
     *(('table', other, 'the table has all rules') for other in ('fresh', 'mean')),
 ]
-_least = dict(size=1, n_way=2, n_shot=1, n_query=1, n_episodes=1, n_views=1, figures=0)
+_least = dict(emd_episodes=0, size=1, n_way=2, n_shot=1, n_query=1, n_episodes=1, n_views=1, figures=0)
 
 # %% ../nbs/20d_options.ipynb #a2511098
 def _in_sets(folder):
@@ -64,6 +64,8 @@ def check_options(
         if name in words: check_count(f'--{name}', words[name], f'[{least}, inf)')
     for name in {'seed', 'split_seed'} & words.keys(): check_seed(words[name])
     if 'precision' in words: check_choice('--precision', words['precision'], precisions)
+    if 'emd_episodes' in words and 'table' not in words: raise ValueError(
+        '--emd_episodes has no effect without --table, which alone has exact EMD: leave it out')
     if 'mean' in words and words.get('n_shot', 1) == 1: raise ValueError(
         '--mean has no effect with --n_shot 1, whose prototype is the image: leave it out')
 

@@ -29,6 +29,7 @@ from .model import FCAM
 from .plots import plot_history
 from .presets import Preset
 from .progress import RunLog
+from .results import episode_counts
 from .run_folder import resume_command, shown_path
 
 # %% ../nbs/20b_run.ipynb #53f309ae
@@ -94,11 +95,9 @@ def table_text(
     n_classes:int, # that the tasks were drawn from
 )->str: # with a caption
     "A table as it is printed, and what its numbers are"
-    columns = [column for column in table.columns if 'shot' in column]
-    counts = ', '.join(f'{len(table[c][0].per_episode)} episodes {c}' for c in columns)
     n_way, n_query = table.attrs['n_way'], table.attrs['n_query']
     return (f'\n{table.to_string(index=False)}\n\n'
-            f'{n_way}-way accuracy on {n_classes} test classes, {counts}, '
+            f'{n_way}-way accuracy on {n_classes} test classes, {episode_counts(table)}, '
             f'{n_query} queries a class, 95 % intervals over the episodes')
 
 # %% ../nbs/20b_run.ipynb #514f9c12
