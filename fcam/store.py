@@ -11,13 +11,14 @@ from hashlib import blake2b
 
 import numpy as np, torch
 from fastcore.basics import patch
-from fastcore.parallel import num_cpus, parallel
+from fastcore.parallel import parallel
 from PIL import Image
 from torch import Tensor
 from .batches import host_bytes, move
 from .images import (channels_first, file_digest, measure_image, quiet_pillow, read_image,
                          resized_size)
 from .memory import free_memory, megabytes
+from .threads import usable_cpus
 
 # %% auto #0
 __all__ = ['ImageStore', 'ImageFiles']
@@ -70,7 +71,7 @@ class _ManySizes:
 def _n_threads()->int:
     "How many threads decode: one a core, and half of that ahead of a training, which computes"
     waited_for = threading.current_thread() is threading.main_thread()
-    return min(16, num_cpus()) if waited_for else max(1, num_cpus()//2)
+    return min(16, usable_cpus()) if waited_for else max(1, usable_cpus()//2)
 
 # %% ../nbs/03a_store.ipynb #d2c56b5f
 class _OnDisk:
@@ -287,7 +288,7 @@ def _each(self:ImageFiles, function):
         except (ValueError, FileNotFoundError):
             if not self.skip_broken: raise
     with quiet_pillow():                                      # of which threads know
-        found = parallel(attempt, range(len(self.items)), threadpool=True)
+        found = parallel(attempt, range(len(self.items)), n_workers=_n_threads(), threadpool=True)
     rows = [i for i,o in enumerate(found) if o is not None]
     self.skipped += [self.items[i][0] for i,o in enumerate(found) if o is None]
     self.items, self.labels = [self.items[i] for i in rows], self.labels[rows]
