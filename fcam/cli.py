@@ -121,7 +121,7 @@ def fcam_train(
     splits:str=None, # for a folder: a JSON file of class names, or a published split (cifar_fs)
     split_seed:int=None, # divides the classes of a folder that has no split; default: 0
     download:bool=False, # fetch CIFAR-100 if it is not there
-    size:int=None, # shorter side of the images in memory, pixels; default: full resolution
+    size:str=None, # shorter side of the images, pixels, or full; default: as large as crops need
     skip_broken:bool=False, # leave out image files that cannot be read, and count them
     preset:str=None, # settings by name; default: those of the benchmark, else quick
     width:int=None, # of ResNet12; default: the preset's
@@ -205,7 +205,7 @@ def fcam_eval(
     splits:str=None, # for a folder: JSON file or published split; default: the model's
     split_seed:int=None, # divides the classes of a folder that has no split; default: the model's
     download:bool=False, # fetch CIFAR-100 if it is not there
-    size:int=None, # shorter side of the images in memory, pixels; default: full resolution
+    size:str=None, # shorter side of the images, pixels, or full; default: as large as crops need
     skip_broken:bool=False, # leave out image files that cannot be read, and count them
     table:bool=False, # all stages of a run by all rules, as at the end of the training
     emd_episodes:int=None, # of exact EMD in the table, at most; default: 600, 0 for none

@@ -106,9 +106,9 @@ class FreshFeatures:
         return torch.stack([self._one(rows, int(e)) for rows, e in zip(images, episodes)])
     def _one(self, rows, episode):
         "The features of an episode"
-        pixels, sizes = (t.to(self.device) for t in self.store.batch(rows))
+        pixels, sizes = self.store.batch(rows)
         generator = named_generator(self.seed, 1, episode)
-        patches = self.patches(pixels, sizes, generator=generator)
+        patches = self.patches(pixels.to(self.device), sizes, generator=generator)
         return embed(self.encoder, patches, bs=self.bs, precision=self.precision)
 
 # %% ../nbs/15_evaluate.ipynb #9f05c7b0

@@ -38,9 +38,16 @@ _clashes = [ # two options that do not go together, and why
     *(('table', other, 'the table has its own tasks') for other in ('n_way', 'n_shot', 'n_views')),
     *(('table', other, 'the table has all rules') for other in ('fresh', 'mean')),
 ]
-_least = dict(emd_episodes=0, size=1, n_way=2, n_shot=1, n_query=1, n_episodes=1, n_views=1, figures=0)
+_least = dict(emd_episodes=0, n_way=2, n_shot=1, n_query=1, n_episodes=1, n_views=1, figures=0)
 
 # %% ../nbs/20d_options.ipynb #a2511098
+def _sized(size):
+    "A size in words as `FewShotData` takes it; `ValueError` for anything else"
+    if size is None or size == 'full': return size
+    try: return check_count('--size', int(size))
+    except (TypeError, ValueError): raise ValueError(
+        f'--size is {size!r:.80}: give the pixels of the shorter side, or full') from None
+
 def _in_sets(folder):
     "Whether a folder holds folders of training and of test classes"
     names = {path.name.lower() for path in folder.expanduser().glob('*') if path.is_dir()}
@@ -63,6 +70,7 @@ def check_options(
     for name, least in _least.items():
         if name in words: check_count(f'--{name}', words[name], f'[{least}, inf)')
     for name in {'seed', 'split_seed'} & words.keys(): check_seed(words[name])
+    if 'size' in words: _sized(words['size'])
     if 'precision' in words: check_choice('--precision', words['precision'], precisions)
     if 'emd_episodes' in words and 'table' not in words: raise ValueError(
         '--emd_episodes has no effect without --table, which alone has exact EMD: leave it out')
@@ -89,13 +97,14 @@ def load_data(
     splits:str=None, # for a folder: a JSON file, the name of a published split, or a dict
     split_seed:int=None, # divides the classes of a folder that has no split; default: 0
     download:bool=False, # fetch CIFAR-100 where it is not there
-    size:int=None, # shorter side of the images in memory, pixels; default: full resolution
+    size:str=None, # shorter side of the images, pixels, or full; default: as large as crops need
     skip_broken:bool=False, # leave out image files that cannot be read
 ): # `FewShotData`
     "The data that the words name; `ValueError` or `FileNotFoundError` says what is missing"
     check_place(data, path)
     from fcam.data import FewShotData
-    kind, files = benchmarks.get(data, ['folder'])[0], dict(size=size, skip_broken=skip_broken)
+    kind = benchmarks.get(data, ['folder'])[0]
+    files = dict(size=_sized(size), skip_broken=skip_broken)
     if kind == 'glyphs': return FewShotData.glyphs()
     if kind == 'cifar': return getattr(FewShotData, data)(path, download=download)
     if kind == 'files': return getattr(FewShotData, data)(path, **files)
