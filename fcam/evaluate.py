@@ -217,10 +217,9 @@ def _fill(self:FeatureBank, n_images, chunks, progress):
     "Embeds the chunks and writes them into the bank; several ranks exchange 16 each at a time"
     fine, step = [], len(chunks) if n_ranks() == 1 else 16*n_ranks()
     groups = [chunks[i:i + step] for i in range(0, len(chunks), step)]
-    if progress and n_ranks() > 1: groups = progress_bar(groups, leave=False)
     for group in groups:
         mine = group[rank()::n_ranks()]
-        if progress and n_ranks() == 1: mine = progress_bar(mine, leave=False)
+        if progress: mine = progress_bar(mine, leave=False)
         found = self._embedded(mine)
         if n_ranks() > 1: found = sum(gathered(list(found)), [])
         for part in found: fine.append(self._keep(n_images, *part))
@@ -307,11 +306,17 @@ def _episode_accuracy(metric, support, query, structured, sfc, precision):
     return accuracy
 
 # %% ../nbs/15_evaluate.ipynb #80b47a6c
+def _scored(metric, features, tasks, episodes, **how):
+    "The accuracies of some episodes, in [0, 1]"
+    sets = _sets(features, *(part[episodes] for part in tasks), episodes=episodes)
+    return _episode_accuracy(metric, *sets, precision=features.precision, **how)
+
 def _in_order(results, batches):
     "The accuracies of all episodes, percent, where each rank has those of every n-th batch"
     mine = 100*torch.cat(results or [torch.empty(0)]).cpu().double()
-    lengths = [[len(o) for o in batches[i::n_ranks()]] for i in range(n_ranks())]
-    found = [part.split(n) for part, n in zip(gathered(mine), lengths)]
+    def divided(i, part): return part.split([len(o) for o in batches[i::n_ranks()]])
+    found = [divided(*o) for o in enumerate(gathered(mine))]
+    _check_scores(torch.cat([part for parts in found for part in parts]))
     return torch.cat([found[i%n_ranks()][i//n_ranks()] for i in range(len(batches))])
 
 # %% ../nbs/15_evaluate.ipynb #7608a9dc
@@ -332,16 +337,13 @@ def evaluate(
     "Accuracy over episodes (Appendix B); `ValueError` for too few images or a score not finite"
     n_episodes, bs = _counts(n_shot, n_episodes, bs=bs, structured=structured)
     sfc, task = _settings(sfc, structured), dict(n_way=n_way, n_shot=n_shot, n_query=n_query)
-    support, query = sample_episodes(features.labels, **task, n_episodes=n_episodes, seed=seed,
-                                     classes=features.classes)
-    how = dict(structured=structured, sfc=sfc, precision=features.precision)
-    results, batches = [], torch.arange(n_episodes).split(bs)
+    tasks = sample_episodes(features.labels, **task, n_episodes=n_episodes, seed=seed,
+                            classes=features.classes)
+    batches = torch.arange(n_episodes).split(bs)
     mine = batches[rank()::n_ranks()]
-    for e in progress_bar(mine, leave=False) if progress and is_main() else mine:
-        sets = _sets(features, support[e], query[e], episodes=e)
-        results.append(_episode_accuracy(metric, *sets, **how))
+    if progress and is_main(): mine = progress_bar(mine, leave=False)
+    results = [_scored(metric, features, tasks, e, structured=structured, sfc=sfc) for e in mine]
     accuracy = _in_order(results, batches)
-    _check_scores(accuracy)
     return Accuracy(accuracy, task | dict(seed=seed, images=_checksum(features)))
 
 # %% ../nbs/15_evaluate.ipynb #05ece01d
@@ -360,8 +362,7 @@ def evaluation_precision(
     "In which precision an encoder is measured; the first of several processes decides for all"
     device = next((p.device for p in encoder.parameters()), torch.device('cpu'))
     def find():
-        on_cpu = device.type == 'cpu'
-        if on_cpu and known == 'float32': return known
-        if on_cpu and known == 'bfloat16' and not _slow_in_bfloat16(): return known
+        again = known == 'float32' or known == 'bfloat16' and not _slow_in_bfloat16()
+        if device.type == 'cpu' and again: return known
         return choose_precision('auto', device, encoder, patch_size=patch_size)
     return from_main(find)

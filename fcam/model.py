@@ -75,12 +75,8 @@ class FCAM(nn.Module):
         self.n_views = check_count('n_views', n_views, '[1, 1000]')
         self.n_test = _episode_counts(n_test)
         self.classes, self.info = _class_names(classes), _known_facts(info)
-        self.precision, self._chosen = 'auto', {}
+        self._precision, self._chosen = 'auto', {}
         self.to(memory_format=torch.channels_last).eval()
-    @property
-    def precision(self): return self._precision
-    @precision.setter
-    def precision(self, precision): self._precision = check_precision(precision, self.device)
 
 @patch(as_prop=True)
 def device(self:FCAM):
@@ -88,6 +84,12 @@ def device(self:FCAM):
     return next((p.device for p in self.encoder.parameters()), torch.device('cpu'))
 
 # %% ../nbs/18_model.ipynb #d0ab20a7
+def _set_precision(model, precision): model._precision = check_precision(precision, model.device)
+
+FCAM.precision = property(lambda self: self._precision, _set_precision,
+                          doc='What was asked for, "auto" at first; `ValueError` for other words')
+
+# %% ../nbs/18_model.ipynb #371ef228
 @patch
 def chosen_precision(self:FCAM,
     many:bool=True, # are there many images, so that a trial on the CPU pays?
