@@ -145,24 +145,24 @@ presets = dict(
     mini_imagenet=Preset(),
     tiered_imagenet=Preset(calibration_epochs=120, calibration_lr=0.001, soft_weight=0.05,
         joint_lr=1e-4, n_views=1),
-    cub=Preset(calibration_lr=0.03, soft_weight=0.5, joint_lr=1e-3),
+    cub=Preset(calibration_lr=0.03, soft_weight=0.5, joint_lr=1e-3, valid_patches=2),
     cifar_fs=Preset(patch_size=32, calibration_epochs=120, activation_checkpointing=False),
     fc100=Preset(patch_size=32, calibration_epochs=120, activation_checkpointing=False),
     quick=Preset(width=16, patch_size=32, n_patches=9, scale=(0.2, 1.), bs=64,
         warmup_epochs=10, warmup_drops=(), calibration_epochs=1, calibration_lr=0.005,
-        soft_weight=0.5, momentum=0.99, n_iters=10, module_epochs=2, joint_epochs=2,
-        joint_lr=2e-3, activation_checkpointing=False, n_valid=100, valid_patches=4,
+        soft_weight=0.5, momentum=0.99, n_iters=20, module_epochs=1, joint_epochs=1,
+        joint_lr=2e-3, activation_checkpointing=False, n_valid=100, valid_patches=2,
         n_views=1, n_test=(300, 100)),
 )
 
 # %% ../nbs/17_presets.ipynb #af49a1db
 presets |= dict(
     glyphs=replace(presets['quick'], n_patches=5, warmup_epochs=8, calibration_epochs=2,
-        calibration_lr=0.03, n_tasks_per_step=2, valid_patches=3),
+        calibration_lr=0.03, n_tasks_per_step=2),
     tiny=replace(presets['quick'], width=4, patch_size=16, n_patches=3, n_train_patches=2,
         scale=(0.3, 1.), bs=128, warmup_epochs=1, calibration_lr=0.01, soft_weight=0.1,
-        momentum=0.9, n_iters=2, n_tasks_per_step=2, n_query=5, module_epochs=1,
-        joint_epochs=1, joint_lr=5e-4, n_valid=10, valid_patches=2, n_test=(20, 10)),
+        momentum=0.9, n_iters=2, n_tasks_per_step=2, n_query=5, joint_lr=5e-4, n_valid=10,
+        n_test=(20, 10)),
 )
 
 # %% ../nbs/17_presets.ipynb #4d97cc7f
