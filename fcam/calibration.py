@@ -44,7 +44,8 @@ class MomentumTeacher(Callback):
         momentum:float=0.999, # m in [0, 1); 0 copies the student at every step
     ):
         check_number('momentum', momentum, '[0, 1)')
-        self.momentum,self.teacher,self.n_updates,self._cancelled = momentum,None,0,False
+        self.momentum,self.teacher,self.n_updates = momentum,None,0
+        self._cancelled,self.resting = False,False
     @property
     def student(self):
         "The model of the learner, unwrapped"
@@ -55,7 +56,7 @@ class MomentumTeacher(Callback):
     def before_batch(self): self._cancelled = False
     def after_cancel_step(self): self._cancelled = True
     def after_step(self):
-        if self._cancelled or hasattr(self.learn, 'lr_finder'): return
+        if self._cancelled or self.resting or hasattr(self.learn, 'lr_finder'): return
         update_average(self.teacher, self.student, self.momentum)
         self.n_updates += 1
 
@@ -128,8 +129,9 @@ def calibrating(self:FeatureCalibration):
 # %% ../nbs/07_calibration.ipynb #e424b013
 @patch
 def before_train(self:FeatureCalibration):
-    "Teacher := student, once, where calibration starts"
+    "Teacher := student, once, where calibration starts; before that it rests"
     self._soft_sum,self._n_soft = 0.,0
+    self.learn.momentum_teacher.resting = not self.calibrating
     if self.calibrating and not self.started and not hasattr(self.learn, 'lr_finder'):
         self.learn.momentum_teacher.reset()
         self.started = True

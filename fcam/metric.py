@@ -87,7 +87,7 @@ class ModulateModule(nn.Module):
         n_heads:int|None=None, # default: largest divisor of `n_features + n_set` up to 16
         n_hidden:int|None=None, # feed-forward size; default: twice the features
         eps:float=0.1, # what the prediction starts from and is a multiple of
-        max_pairs:int|None=None, # pairs at a time without gradient; default: CPU 128, GPU 1024
+        max_pairs:int|None=None, # pairs at a time without gradient; default: by device and precision
     ):
         super().__init__()
         self.n_features, self.eps, self.max_pairs = n_features, eps, max_pairs
@@ -108,13 +108,19 @@ def _finish_layer(layer, x, attended):
     x = layer.norm1(x+layer.self_attn.out_proj(attended))
     return layer.norm2(x+layer.linear2(F.relu(layer.linear1(x), inplace=True)))
 
+def _attention(q, k, v):
+    "Scaled dot-product attention; on a CPU in bfloat16 by two products, which take half the time"
+    if q.is_cuda or q.dtype != torch.bfloat16: return F.scaled_dot_product_attention(q, k, v)
+    weights = (q*q.shape[-1]**-0.5 @ k.mT).softmax(-1)
+    return weights.to(v.dtype) @ v
+
 def _full_layer(layer, x, qkv=None):
     "`layer` on all tokens `(pairs, tokens, d_model)`, with its projections given or computed"
     attn = layer.self_attn
     if qkv is None: qkv = F.linear(x, attn.in_proj_weight, attn.in_proj_bias)
     parts = qkv.chunk(3, -1)
     q, k, v = (y.unflatten(-1, (attn.num_heads, -1)).transpose(1, 2) for y in parts)
-    attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+    attended = _attention(q, k, v).transpose(1, 2).flatten(2)
     return _finish_layer(layer, x, attended)
 
 # %% ../nbs/11_metric.ipynb #0fa90c5d
@@ -170,6 +176,12 @@ def _output_in_portions(self:ModulateModule, query, proto, most):
         return torch.cat([self._output(part[None], classes[None])[0] for part in parts])
     return torch.stack([one_task(*task) for task in zip(query, proto)])
 
+# %% ../nbs/11_metric.ipynb #c69aa664
+def _portion(device):
+    "Pairs at a time without gradient, as many as are fast"
+    if device.type != 'cpu': return 1024
+    return 512 if torch.is_autocast_enabled('cpu') else 128
+
 # %% ../nbs/11_metric.ipynb #9477de3a
 @patch
 def forward(self:ModulateModule,
@@ -184,7 +196,7 @@ def forward(self:ModulateModule,
     query, proto = (x.to(self.readout.dtype) for x in (query, proto))
     query, proto = (x.expand(*lead, *x.shape[-3:]) for x in (query, proto))
     query, proto = (x.reshape(lead.numel(), *x.shape[-3:]) for x in (query, proto))
-    most = self.max_pairs or (128 if query.device.type == 'cpu' else 1024)
+    most = self.max_pairs or _portion(query.device)
     pairs = len(query)*query.shape[1]*proto.shape[1]
     if torch.is_grad_enabled() or pairs <= most: out = self._output(query, proto)
     else: out = self._output_in_portions(query, proto, most)
