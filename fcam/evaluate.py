@@ -24,10 +24,11 @@ from .checks import check_count, check_seed
 from .distributed import from_main, gathered, is_main, n_ranks, rank
 from .encoder import ResNet12
 from .episodes import sample_episodes
+from .memory import free_memory, free_on
 from .patches import RandomPatches, named_generator
 from .precision import autocast, check_precision, choose_precision, measured_speeds
 from .prototypes import mean_prototypes, structured_fc
-from .store import ImageStore, free_memory
+from .store import ImageStore
 
 # %% ../nbs/15_evaluate.ipynb #4a9e59e6
 @contextmanager
@@ -112,19 +113,13 @@ class FreshFeatures:
         return embed(self.encoder, patches, bs=self.bs, precision=self.precision)
 
 # %% ../nbs/15_evaluate.ipynb #9f05c7b0
-def _free_on(device):
-    "Free bytes on a device: of its driver and unused by PyTorch's allocator; for a CPU of the host"
-    if device.type != 'cuda': return free_memory()
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + unused
-
 def _choose_place(n_bytes, device, place):
     "The place asked for; for 'auto' the first where the bank takes at most half of what is free"
     if place not in ('auto', 'device', 'memory', 'disk'):
         raise ValueError(f"place is {place!r}: take 'device', 'memory', 'disk', "
                          "or 'auto' for the first with room")
     if place != 'auto': return place
-    if 2*n_bytes <= _free_on(device): return 'device'
+    if 2*n_bytes <= free_on(device): return 'device'
     return 'memory' if 2*n_bytes <= free_memory() else 'disk'
 
 # %% ../nbs/15_evaluate.ipynb #41ffb4bc

@@ -96,7 +96,9 @@ def _best_of_gpu():
 
 def _best_of_cpu(encoder, patch_size, bs):
     "By a trial; float32 where bfloat16 gains less than a fifth, or cannot be had"
-    if encoder is None or _emulated(): return 'float32'
+    if encoder is None: return 'float32'
+    with torch.random.fork_rng(devices=[]):
+        if _emulated(): return 'float32'
     try: speeds = measured_speeds(encoder, patch_size, bs=bs)
     except (RuntimeError, NotImplementedError): return 'float32'
     return 'bfloat16' if speeds['bfloat16'] > 1.2*speeds['float32'] else 'float32'
