@@ -73,9 +73,7 @@ class FCAMLearner(ResumingLearner):
         for_device(self, precision, others=_teachers)
 
 # %% ../nbs/20_learner.ipynb #f309cadd
-def _teachers(learn):
-    "The teacher, where it takes part"
-    return [learn.momentum_teacher.teacher] if learn.feature_calibration.started else []
+def _teachers(learn): return [learn.momentum_teacher.teacher]*learn.feature_calibration.started
 
 # %% ../nbs/20_learner.ipynb #5b055ca0
 @patch(as_prop=True)

@@ -87,7 +87,7 @@ class ModulateModule(nn.Module):
         n_heads:int|None=None, # default: largest divisor of `n_features + n_set` up to 16
         n_hidden:int|None=None, # feed-forward size; default: twice the features
         eps:float=0.1, # what the prediction starts from and is a multiple of
-        max_pairs:int|None=None, # pairs at a time without gradient; default: by device and precision
+        max_pairs:int|None=None, # pairs at a time without gradient; default: as is fast
     ):
         super().__init__()
         self.n_features, self.eps, self.max_pairs = n_features, eps, max_pairs

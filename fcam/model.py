@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 from zlib import crc32
 
-import numpy as np
 import torch
 from fastcore.basics import patch
 from matplotlib.figure import Figure
@@ -25,7 +24,7 @@ from .episodes import image_lists, sample_episodes, used_images
 from .evaluate import (FeatureBank, FreshFeatures, embed, eval_mode, evaluate,
                            evaluation_precision)
 from .files import save_tensors, write_json
-from .images import load_image, shrink_image
+from .images import channels_first, load_image, shrink_image
 from .metric import AdaptiveMetric
 from .patches import RandomPatches, named_generator
 from .plots import plot_decision
@@ -313,8 +312,7 @@ def _embed(self:Classifier, images, *stream):
     "Patches `(n_images, n, 3, size, size)` and features `(n_images, n, d)`; a stream an image"
     patches = []
     for i, image in enumerate(images):
-        image = shrink_image(load_image(image))                # as a store of images does
-        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
+        pixels = channels_first([shrink_image(load_image(image))])       # as a store does
         generator = named_generator(self.seed, *stream, i)
         patches.append(self.model.patches(pixels.to(self.model.device), generator=generator))
     patches = torch.cat(patches)
