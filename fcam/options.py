@@ -44,7 +44,7 @@ _least = dict(emd_episodes=0, n_way=2, n_shot=1, n_query=1, n_episodes=1, n_view
 def _sized(size):
     "A size in words as `FewShotData` takes it; `ValueError` for anything else"
     if size is None or size == 'full': return size
-    try: return check_count('--size', int(size))
+    try: return check_count('--size', int(size) if isinstance(size, str) else size)
     except (TypeError, ValueError): raise ValueError(
         f'--size is {size!r:.80}: give the pixels of the shorter side, or full') from None
 
