@@ -165,10 +165,16 @@ def __len__(self:EpisodeLoader): return len(range(self.share[0], self.n_tasks, s
 # %% ../nbs/12_episodes.ipynb #c7e8ece1
 @patch
 def create_item(self:EpisodeLoader, i:int):
-    "Task `i` of the epoch: `(images, sizes, labels)`"
+    "Task `i` of the epoch: `(images, sizes, labels)`; sizes, a numpy array, stay where they are"
     support, query = self.episodes.support[i], self.episodes.query[i]
     labels = torch.arange(self.n_way, device=self.store.device).repeat_interleave(self.n_query)
-    return *self.store.batch(torch.cat([support.flatten(), query.flatten()])), labels
+    images, sizes = self.store.batch(torch.cat([support.flatten(), query.flatten()]))
+    return images, sizes.numpy(), labels
+
+@patch
+def create_batch(self:EpisodeLoader, b):
+    "A task as it is; fastai would turn arrays into tensors, and move them"
+    return b
 
 # %% ../nbs/12_episodes.ipynb #acd72280
 @patch

@@ -56,7 +56,7 @@ def for_device(
 )->Learner: # the same
     "A learner in a precision, its steps captured where that pays, and without waits for a GPU"
     if precision != 'float32': learn.add_cb(HalfPrecision(precision))
-    if torch.device(learn.dls.device).type == 'cuda' and n_ranks() == 1:
+    if next(learn.model.parameters()).is_cuda and n_ranks() == 1:
         learn.add_cb(CapturedStep(part, others=others, precision=precision))
     return without_waits(learn)
 
