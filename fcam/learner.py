@@ -47,6 +47,7 @@ class Stage(NamedTuple):
     encoder:nn.Module # `(batch, 3, size, size) -> (batch, n_features)`
     metric:nn.Module=None # `metric(query, proto)`; None before meta-training
 
+# %% ../nbs/20_learner.ipynb #31525ece
 class FCAMLearner(ResumingLearner):
     "A fastai `Learner` for pretraining; `meta`, after `meta_train`, is the one of meta-training"
     def __init__(self,

@@ -48,6 +48,7 @@ def _sized(size):
     except (TypeError, ValueError): raise ValueError(
         f'--size is {size!r:.80}: give the pixels of the shorter side, or full') from None
 
+# %% ../nbs/20d_options.ipynb #dc5e62c1
 def _in_sets(folder):
     "Whether a folder holds folders of training and of test classes"
     names = {path.name.lower() for path in folder.expanduser().glob('*') if path.is_dir()}

@@ -86,7 +86,7 @@ def measured_speeds(
         times = {name: [] for name in names}
         while len(times['bfloat16']) < 2 or time.perf_counter() < end:
             for name in names: times[name].append(_seconds(step, name))
-    return {name: n/median(times[name][1:] or times[name]) for name in names}
+    return {name: n/median(times[name][1:]) for name in names}  # the first is a new size
 
 # %% ../nbs/02b_precision.ipynb #40edbdaa
 def _best_of_gpu():

@@ -339,11 +339,7 @@ def meta_learner(
     n_way, seed = min(5, data.train.n_classes), int(torch.randint(2**31, ()))
     dls = data.episode_dls(n_way=n_way, n_shot=1, n_query=p.n_query,
                            n_tasks=p.n_iters*p.n_tasks_per_step, seed=seed)
-    n_patches = n_way*(1 + p.n_query)*p.n_patches
-    short = p.activation_checkpointing and memory_is_short(encoder, n_patches, size=p.patch_size,
-                                                           precision=precision)
-    model = MetaModel(encoder, metric.to(device), n_way=n_way, n_shot=1,
-        score_temperature=p.score_temperature, activation_checkpointing=short)
+    model = _meta_model(encoder, metric.to(device), preset=p, n_way=n_way, precision=precision)
     score = lambda: (encoder, metric)
     validation = EpisodeValidation(score, data.valid, patches, n_query=p.n_query,
         n_episodes=p.n_valid, n_images=p.valid_images, precision=precision)
@@ -355,6 +351,14 @@ def meta_learner(
     return for_device(learn, precision, part=_encoder_of_task)
 
 # %% ../nbs/19_training.ipynb #ea286903
+def _meta_model(encoder, metric, preset, n_way, precision):
+    "The model of 1-shot tasks, with activation checkpointing where it is allowed and needed"
+    p, n_patches = preset, n_way*(1 + preset.n_query)*preset.n_patches
+    short = p.activation_checkpointing and memory_is_short(encoder, n_patches, size=p.patch_size,
+                                                           precision=precision)
+    return MetaModel(encoder, metric, n_way=n_way, n_shot=1,
+        score_temperature=p.score_temperature, activation_checkpointing=short)
+
 def _encoder_of_task(learn):
     "What is tried: the encoder on the patches of a task"
     return learn.model.encoder, learn.xb[0].flatten(0, 1)
