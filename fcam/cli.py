@@ -234,6 +234,7 @@ def _measure(fcam, data, words, folder, log, line):
     from fcam.run import Record, save_decision, table_records, table_text
     record = Record(folder, log, command='fcam_eval', command_line=line,
         source=data_words(words), data=data_facts(data), machine=machine(fcam.device),
+        precision=fcam.chosen_precision(),
         model=model_facts(words['model'], fcam))
     if 'table' in words: table = _table(words, data, log, fcam.device)
     else: table = _measured(fcam, data, words, log)
@@ -330,7 +331,7 @@ def _predict(clf, paths, folder, words):
     from fcam.run import Record
     log, rows = RunLog(quiet='quiet' in words), []
     record = Record(folder, log, command='fcam_predict', machine=machine(clf.model.device),
-        command_line=command_line('fcam_predict', words),
+        command_line=command_line('fcam_predict', words), precision=clf.precision,
         support=str(Path(words['support']).expanduser().resolve()),
         model=model_facts(words['model'], clf.model), classes=clf.classes)
     for i, path in enumerate(paths):
