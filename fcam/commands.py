@@ -21,7 +21,6 @@ from inspect import Parameter, getdoc
 from fastcore.docments import docments
 
 from . import __version__
-from .threads import spin_briefly
 
 # %% ../nbs/20c_commands.ipynb #4b67d4b5
 class _Parser(ArgumentParser):
@@ -160,8 +159,7 @@ def end_with(
     func:callable, # a command
     epilog:str=None, # said below the options in `--help`
 ):
-    "Ends the process with the exit code of a command; threads sleep soon, figures are not shown"
+    "Ends the process with the exit code of a command; figures are not shown"
     os.environ['MPLBACKEND'] = 'Agg'
-    spin_briefly()
     _steady_streams()
     sys.exit(run_command(func, epilog=epilog))

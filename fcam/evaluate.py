@@ -29,6 +29,7 @@ from .patches import RandomPatches, named_generator
 from .precision import autocast, check_precision, choose_precision, measured_speeds
 from .prototypes import mean_prototypes, structured_fc
 from .store import ImageStore
+from .threads import ThreadsByLoad
 
 # %% ../nbs/15_evaluate.ipynb #4a9e59e6
 @contextmanager
@@ -212,12 +213,15 @@ def _fill(self:FeatureBank, n_images, chunks, progress):
     "Embeds the chunks and writes them into the bank; several ranks exchange 16 each at a time"
     fine, step = [], len(chunks) if n_ranks() == 1 else 16*n_ranks()
     groups = [chunks[i:i + step] for i in range(0, len(chunks), step)]
-    for group in groups:
-        mine = group[rank()::n_ranks()]
-        if progress: mine = progress_bar(mine, leave=False)
-        found = self._embedded(mine)
-        if n_ranks() > 1: found = sum(gathered(list(found)), [])
-        for part in found: fine.append(self._keep(n_images, *part))
+    with ThreadsByLoad() as look:
+        for group in groups:
+            mine = group[rank()::n_ranks()]
+            if progress: mine = progress_bar(mine, leave=False)
+            found = self._embedded(mine)
+            if n_ranks() > 1: found = sum(gathered(list(found)), [])
+            for part in found:
+                fine.append(self._keep(n_images, *part))
+                look()
     _check_features(torch.stack(fine).all())
 
 @patch
@@ -337,7 +341,11 @@ def evaluate(
     batches = torch.arange(n_episodes).split(bs)
     mine = batches[rank()::n_ranks()]
     if progress and is_main(): mine = progress_bar(mine, leave=False)
-    results = [_scored(metric, features, tasks, e, structured=structured, sfc=sfc) for e in mine]
+    results, how = [], dict(structured=structured, sfc=sfc)
+    with ThreadsByLoad() as look:
+        for episodes in mine:
+            results.append(_scored(metric, features, tasks, episodes, **how))
+            look()
     accuracy = _in_order(results, batches)
     return Accuracy(accuracy, task | dict(seed=seed, images=_checksum(features)))
 

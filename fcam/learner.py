@@ -34,7 +34,7 @@ from .precision import check_precision, choose_precision
 from .presets import Preset, choose_preset
 from .results import results_table
 from .run_folder import RunFolder, run_facts
-from .threads import limit_threads
+from .threads import ThreadsByLoad, limit_threads
 from .training import (check_tasks, fit_stage, meta_learner, patches_of,
                            pretraining_callbacks, stage_optimizer)
 from .waits import for_device
@@ -107,8 +107,8 @@ def fcam_learner(
         n_bytes = 40*sum(value.nbytes for value in encoder.state_dict().values())
         run = RunFolder(folder, run_facts(preset, data, seed, device, precision), n_bytes)
         precision = run.facts['precision']
-    precision = from_main(lambda: choose_precision(precision, device, encoder, preset.patch_size,
-                                                   bs=preset.bs))
+    with ThreadsByLoad(): precision = from_main(lambda: choose_precision(precision, device, encoder,
+                                                preset.patch_size, bs=preset.bs))
     learn = FCAMLearner(data, encoder, preset, device=device, cbs=cbs, precision=precision)
     return _go_on(learn, run) if run else learn
 

@@ -17,9 +17,6 @@ from torch import nn
 
 from .checks import check_choice, precisions
 
-# %% ../nbs/02b_precision.ipynb #bbee9de7
-#| export
-
 # %% ../nbs/02b_precision.ipynb #c4cc7d12
 def check_precision(
     precision:str, # one of `precisions`

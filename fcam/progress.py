@@ -15,6 +15,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import NamedTuple
 
+import torch
 from fastai.callback.core import Callback
 from fastcore.basics import patch
 from fastcore.imports import noop
@@ -181,7 +182,7 @@ class StageProgress(Callback):
     ): self.log, self.time_left, self.shown, self.accuracy = log, time_left, 0., ''
     def after_create(self):
         if hasattr(self.learn, 'progress'): self.learn.remove_cb(self.learn.progress)
-        self.learn.logger = noop
+        self.learn.logger, self.n_threads = noop, torch.get_num_threads()
     def before_fit(self):
         unknown = StageCost(self.n_epoch, len(self.dls.train), 0.)
         self.cost = self.time_left.costs.get(self.stage, unknown)
@@ -240,7 +241,8 @@ def after_epoch(self:StageProgress):
     row = dict(zip(self.recorder.metric_names[1:-1], self.recorder.final_record))
     self.accuracy, left = f', validation {row["valid_accuracy"]:.2f} %', self._left(0.)
     self.log.status(self._place() + left + self.accuracy)
-    seconds = f', {time.time() - self.epoch_began:.0f} s'
+    seconds, n = f', {time.time() - self.epoch_began:.0f} s', torch.get_num_threads()
+    if n < self.n_threads: seconds += f' with {n} of {self.n_threads} threads'
     self._say(f'{self._place()}, loss {row["train_loss"]:.3f}{self.accuracy}{seconds}{left}')
 
 @patch

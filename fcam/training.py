@@ -162,7 +162,8 @@ class StageHistory(Callback):
         shown.pop('valid_loss', None)
         lr, seconds = self.opt.hypers[-1]['lr'], round(time.time() - self.start, 1)
         epochs = dict(epoch=self.epoch + 1, total_epoch=len(self.rows) + 1)
-        self.rows.append(dict(stage=self.stage, **epochs, **shown, lr=float(lr), seconds=seconds))
+        speed = dict(seconds=seconds, threads=torch.get_num_threads())
+        self.rows.append(dict(stage=self.stage, **epochs, **shown, lr=float(lr), **speed))
         best = self.keep_best.epoch_of_best
         for row in self.rows[self.first:]: row['kept'] = row['epoch'] == best
 

@@ -19,7 +19,7 @@ from fastai.torch_core import to_detach
 from .capture import CapturedStep
 from .distributed import n_ranks
 from .precision import HalfPrecision
-from .threads import BusyWatch
+from .threads import ThreadsByLoad
 
 # %% ../nbs/18c_waits.ipynb #532ee73e
 class _LossOnDevice(AvgSmoothLoss):
@@ -68,10 +68,8 @@ def tuned(
     "Within the `with` block convolutions and threads suit the device"
     flags, before = torch.backends.cudnn, torch.backends.cudnn.benchmark
     fixed = flags.deterministic or torch.are_deterministic_algorithms_enabled()
-    flags.benchmark, watch = before or not fixed, BusyWatch()
-    look = Callback(after_batch=lambda self: watch())
+    flags.benchmark = before or not fixed
     try:
-        with learn.added_cbs(look): yield
-    finally:
-        watch.close()
-        flags.benchmark = before
+        with ThreadsByLoad() as look:
+            with learn.added_cbs(Callback(after_batch=lambda self: look())): yield
+    finally: flags.benchmark = before
