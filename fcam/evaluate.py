@@ -272,7 +272,7 @@ def _counts(n_shot, n_episodes, bs, structured):
     "The number of episodes, and of those at once"
     if n_episodes is None: n_episodes = 5000 if n_shot == 1 else 600
     check_count('n_episodes', n_episodes, '[1, 1000000]')
-    if bs is None: bs = min(50, -(-n_episodes//n_ranks())) if structured else 4
+    if bs is None: bs = min(100, -(-n_episodes//n_ranks())) if structured else 4
     return n_episodes, check_count('bs', bs)
 
 def _checksum(features):
@@ -330,7 +330,7 @@ def evaluate(
     seed:int=0, # names the list of episodes
     structured:bool=False, # structured FC in place of mean prototypes
     sfc:dict=None, # settings for `structured_fc`, by name
-    bs:int=None, # episodes at once, default 4, structured 50; changes only time and memory
+    bs:int=None, # episodes at once, default 4, structured 100; changes only time and memory
     progress:bool=False, # show a bar
 )->Accuracy:
     "Accuracy over episodes (Appendix B); `ValueError` for too few images or a score not finite"
