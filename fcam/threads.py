@@ -82,16 +82,21 @@ class ThreadsByLoad:
     enough = 0.75 # so many free processors a thread, or threads a free processor: none changes
     last, free = _cpu_times(), None # times at the latest look, and processors that it found free
     def __init__(self): self.most = torch.get_num_threads()
+    def _stays(self):
+        "Whether the number is given, or nothing can be known"
+        return self.most == 1 or self.last is None or 'OMP_NUM_THREADS' in os.environ
     def _look(self, every):
         "Counts the free processors, where the last time is long ago, and takes as many threads"
         shared, now = ThreadsByLoad, _cpu_times()
-        if None in (now, self.last) or 'OMP_NUM_THREADS' in os.environ: return
+        if now is None or self._stays(): return
         if now.clock > self.last.clock + every:
             shared.free, shared.last = _free_cpus(self.last, now), now
         n, free = torch.get_num_threads(), self.most if self.free is None else self.free
         free = max(1, min(self.most, free))
         if free < self.enough*n or n < self.enough*free: torch.set_num_threads(round(free))
     def __enter__(self):
+        if self.free is None and not self._stays():
+            time.sleep(max(0., self.last.clock + self.least - time.monotonic()))
         self._look(self.least)
         return self
     def __call__(self):

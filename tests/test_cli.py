@@ -42,7 +42,7 @@ def arguments(line, **places):
     first, *rest = [word.format(**places) for word in line.split(' ')]
     return [program(first), *rest]
 
-def environment(**changes): return {**os.environ, 'COLUMNS': '120', 'PYTHONUNBUFFERED': '1', **changes}
+def environment(**changes): return {'OMP_NUM_THREADS': '1', **os.environ, 'COLUMNS': '120', 'PYTHONUNBUFFERED': '1', **changes}  # runs are compared to the bit
 
 def call(line, cwd, changes={}, **places):
     "Run one command line in the folder `cwd`"
