@@ -219,9 +219,7 @@ def _fill(self:FeatureBank, n_images, chunks, progress):
             if progress: mine = progress_bar(mine, leave=False)
             found = self._embedded(mine)
             if n_ranks() > 1: found = sum(gathered(list(found)), [])
-            for part in found:
-                fine.append(self._keep(n_images, *part))
-                look()
+            for part in found: fine.append(look(self._keep(n_images, *part)))
     _check_features(torch.stack(fine).all())
 
 @patch
@@ -341,11 +339,9 @@ def evaluate(
     batches = torch.arange(n_episodes).split(bs)
     mine = batches[rank()::n_ranks()]
     if progress and is_main(): mine = progress_bar(mine, leave=False)
-    results, how = [], dict(structured=structured, sfc=sfc)
+    how = dict(structured=structured, sfc=sfc)
     with ThreadsByLoad() as look:
-        for episodes in mine:
-            results.append(_scored(metric, features, tasks, episodes, **how))
-            look()
+        results = [look(_scored(metric, features, tasks, e, **how)) for e in mine]
     accuracy = _in_order(results, batches)
     return Accuracy(accuracy, task | dict(seed=seed, images=_checksum(features)))
 

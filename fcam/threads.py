@@ -99,7 +99,10 @@ class ThreadsByLoad:
             time.sleep(max(0., self.last.clock + self.least - time.monotonic()))
         self._look(self.least)
         return self
-    def __call__(self):
+    def __call__(self,
+        value=None, # anything
+    ): # the same
         "Looks again, where the last time is long ago"
         if self.last and time.monotonic() > self.last.clock + self.every: self._look(self.every)
+        return value
     def __exit__(self, *args): torch.set_num_threads(self.most)
