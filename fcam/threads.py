@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from fastcore.basics import patch
 
 # %% ../nbs/02c_threads.ipynb #70195747
 from .memory import group_folders
@@ -67,6 +68,7 @@ def _cpu_times(
         gives_way = os.nice(0) <= 0                                   # what is nicer than we are
         busy = sum(sum(o) - o[3] - o[4] - gives_way*o[1] for o in ticks)/os.sysconf('SC_CLK_TCK')
     except (OSError, AttributeError, ValueError, IndexError): return None
+    if len(ticks) < len(mine): return None                            # others are shown (lxcfs)
     return _Times(time.monotonic(), busy, time.process_time(), len(ticks))
 
 # %% ../nbs/02c_threads.ipynb #76e699ec
@@ -85,15 +87,6 @@ class ThreadsByLoad:
     def _stays(self):
         "Whether the number is given, or nothing can be known"
         return self.most == 1 or self.last is None or 'OMP_NUM_THREADS' in os.environ
-    def _look(self, every):
-        "Counts the free processors, where the last time is long ago, and takes as many threads"
-        shared, now = ThreadsByLoad, _cpu_times()
-        if now is None or self._stays(): return
-        if now.clock > self.last.clock + every:
-            shared.free, shared.last = _free_cpus(self.last, now), now
-        n, free = torch.get_num_threads(), self.most if self.free is None else self.free
-        free = max(1, min(self.most, free))
-        if free < self.enough*n or n < self.enough*free: torch.set_num_threads(round(free))
     def __enter__(self):
         if self.free is None and not self._stays():
             time.sleep(max(0., self.last.clock + self.least - time.monotonic()))
@@ -103,6 +96,20 @@ class ThreadsByLoad:
         value=None, # anything
     ): # the same
         "Looks again, where the last time is long ago"
-        if self.last and time.monotonic() > self.last.clock + self.every: self._look(self.every)
+        self._look(self.every)
         return value
     def __exit__(self, *args): torch.set_num_threads(self.most)
+
+# %% ../nbs/02c_threads.ipynb #e842d9a2
+@patch
+def _look(self:ThreadsByLoad, every):
+    "Counts the free processors, where the last time is long ago, and takes as many threads"
+    shared = ThreadsByLoad
+    if self._stays(): return
+    if time.monotonic() > self.last.clock + every:
+        now = _cpu_times()
+        if now is None: return
+        shared.free, shared.last = _free_cpus(self.last, now), now
+    n, free = torch.get_num_threads(), self.most if self.free is None else self.free
+    free = max(1, min(self.most, free))
+    if free < self.enough*n or n < self.enough*free: torch.set_num_threads(round(free))
