@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from . import __version__
 from .accuracy import Accuracy
-from .baselines import CosineMetric, EMDMetric
+from .exact import CosineMetric, EMDMetric
 from .checks import check_count, check_number, check_seed, check_switch
 from .encoder import ResNet12, n_features_of
 from .episodes import image_lists, sample_episodes, used_images

@@ -14,7 +14,7 @@ from fastprogress.fastprogress import progress_bar
 from pandas import DataFrame
 from torch import nn
 
-from .baselines import CosineMetric, EMDMetric
+from .exact import CosineMetric, EMDMetric
 from .checks import check_count
 from .distributed import is_main
 from .episodes import sample_episodes, used_images

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 # %% ../nbs/19_training.ipynb #bf0ca2a8
-from .baselines import CosineMetric
+from .exact import CosineMetric
 from .calibration import FeatureCalibration, check_loss
 from .checkpoint import ResumingLearner, SaveState
 from .data import FewShotData
