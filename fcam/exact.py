@@ -14,7 +14,7 @@ import torch
 from torch import nn, Tensor
 from torch.nn import functional as F
 
-from .checks import check_choice
+from .checks import check_choice, check_number
 from .metric import check_sets, cosine_cost, cross_weights
 from .sinkhorn import check_problem
 from .threads import usable_cpus
@@ -114,16 +114,25 @@ class EMDMetric(nn.Module):
 
 # %% ../nbs/13a_exact.ipynb #e96984ff
 class CosineMetric(nn.Module):
-    "Similarity of two sets of patches by the cosine of their means; no parameters"
+    "Similarity of two sets of patches by the cosine of their means"
+    def __init__(self,
+        temperature:float=None, # where a learned factor on the cosine starts; default: none
+    ):
+        super().__init__()
+        if temperature is not None: check_number('temperature', temperature, '(0, 1000]')
+        self.start = temperature
+        self.temperature = temperature and nn.Parameter(torch.tensor(float(temperature)))
+
     def forward(self,
         query:Tensor, # `(..., n_query, n, n_features)`
         proto:Tensor, # `(..., n_way, m, n_features)`
-    )->Tensor: # `(..., n_query, n_way)`, in [-1, 1]
+    )->Tensor: # `(..., n_query, n_way)`, in [-1, 1], times the temperature where there is one
         "Score of every query with every class; `ValueError` for shapes that do not fit"
         check_sets(query, proto)
         with torch.autocast(query.device.type, enabled=False):
             query, proto = (_unit_mean(x) for x in (query, proto))
-            return query@proto.mT
+            cosines = query@proto.mT
+            return cosines if self.temperature is None else self.temperature*cosines
 
 def _unit_mean(x):
     "Mean of each set, of length one, in float32 at least"
