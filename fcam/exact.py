@@ -95,6 +95,12 @@ class EMDMetric(nn.Module):
         self.centre = centre
         self.weights = check_choice('weights', weights, ('paper', 'deepemd'))
 
+    def settings(self)->dict:
+        "The arguments that build such a metric again"
+        return dict(centre=self.centre, weights=self.weights)
+
+    def extra_repr(self): return ', '.join(f'{k}={v!r}' for k, v in self.settings().items())
+
     def transport(self,
         query:Tensor, # `(..., n_query, n, n_features)`
         proto:Tensor, # `(..., n_way, m, n_features)`
@@ -119,9 +125,16 @@ class CosineMetric(nn.Module):
         temperature:float=None, # where a learned factor on the cosine starts; default: none
     ):
         super().__init__()
-        if temperature is not None: check_number('temperature', temperature, '(0, 1000]')
-        self.start = temperature
-        self.temperature = temperature and nn.Parameter(torch.tensor(float(temperature)))
+        self.start, self.temperature = temperature, None
+        if temperature is not None:
+            self.start = check_number('temperature', temperature, '(0, 1000]')
+            self.temperature = nn.Parameter(torch.tensor(self.start))
+
+    def settings(self)->dict:
+        "The arguments that build such a metric again"
+        return dict(temperature=self.start)
+
+    def extra_repr(self): return ', '.join(f'{k}={v!r}' for k, v in self.settings().items())
 
     def forward(self,
         query:Tensor, # `(..., n_query, n, n_features)`

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['metric_of', 'temperature_of', 'metric_config', 'built_metric']
 
-# %% ../nbs/17c_metric_words.ipynb #495d4623
+# %% ../nbs/17c_metric_words.ipynb #bc89ab74
 from inspect import signature
 
 from torch import nn
@@ -15,7 +15,7 @@ from .metric import AdaptiveMetric
 from .presets import Preset
 from .reading import build_section
 
-# %% ../nbs/17c_metric_words.ipynb #7ebd8baa
+# %% ../nbs/17c_metric_words.ipynb #139f1420
 def metric_of(
     preset:Preset, # settings of the run
     n_features:int, # size of a patch feature
@@ -25,12 +25,11 @@ def metric_of(
     p = preset
     if p.metric == 'emd': return EMDMetric(weights=p.weights)
     if p.metric == 'cosine': return CosineMetric(temperature=10.)
-    weights = dict(weights=p.weights, sharpness=p.sharpness, norm_power=p.norm_power)
-    if p.weights == 'paper': weights = {}
     modulated = modulated and p.metric == 'adaptive'
-    return AdaptiveMetric(n_features, eps=p.eps, modulated=modulated, **weights)
+    return AdaptiveMetric(n_features, eps=p.eps, modulated=modulated, weights=p.weights,
+                          sharpness=p.sharpness, norm_power=p.norm_power)
 
-# %% ../nbs/17c_metric_words.ipynb #94737e16
+# %% ../nbs/17c_metric_words.ipynb #22440dad
 def temperature_of(
     metric:nn.Module, # of a run
     preset:Preset, # its settings
@@ -38,27 +37,19 @@ def temperature_of(
     "The preset's `score_temperature`; 1 for a metric that learns its own"
     return preset.score_temperature if getattr(metric, 'temperature', None) is None else 1.
 
-# %% ../nbs/17c_metric_words.ipynb #c0302785
+# %% ../nbs/17c_metric_words.ipynb #f9162bd4
 _kinds = {kind.__name__: kind for kind in (AdaptiveMetric, EMDMetric, CosineMetric)}
 _from_the_first = dict(AdaptiveMetric=('n_features', 'eps', 'modulated', 'centre'),
                        EMDMetric=('centre',), CosineMetric=())
 
-def _argument(metric, name):
-    "What a metric was built with"
-    if name == 'modulated': return metric.modulate is not None
-    if name == 'temperature': return metric.start
-    return getattr(metric, name)
-
-# %% ../nbs/17c_metric_words.ipynb #f75e609f
+# %% ../nbs/17c_metric_words.ipynb #f5606918
 def metric_config(
     metric:nn.Module, # one of this package
 )->dict: # as JSON takes it
     "How to build the metric again; `ValueError` for one that is not of this package"
     name = type(metric).__name__
-    if type(metric) is not _kinds.get(name): raise ValueError(
-        f'{name} cannot be built again from a file: save its state_dict yourself')
-    arguments = signature(_kinds[name]).parameters
-    return dict(name=name) | {each: _argument(metric, each) for each in arguments}
+    if type(metric) is _kinds.get(name): return dict(name=name, **metric.settings())
+    raise ValueError(f'{name} cannot be built again from a file: save its state_dict yourself')
 
 def built_metric(
     name:str, # of its class

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['stage_optimizer', 'weight_parameters', 'metric_groups', 'stage_schedule']
 
-# %% ../nbs/18e_optimizers.ipynb #3a338f3f
+# %% ../nbs/18e_optimizers.ipynb #681c5d36
 from functools import partial
 
 import torch
@@ -36,7 +36,7 @@ def _fused(kind):
         return kind(groups, fused=devices <= {'cpu', 'cuda'}, **kwargs)
     return make
 
-# %% ../nbs/18e_optimizers.ipynb #7a1bddf1
+# %% ../nbs/18e_optimizers.ipynb #bf4918d0
 def weight_parameters(
     metric:nn.Module, # of a run
 )->list: # of parameters

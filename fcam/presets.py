@@ -38,8 +38,8 @@ _ranges = {
     '[2, 100000]': 'bs',
     '[0, 1000000]': 'warmup_epochs calibration_epochs module_epochs joint_epochs',
     '[1, 1000000]': 'n_iters n_valid valid_images n_test',
-    '(0, 1000]': 'warmup_lr calibration_lr module_lr joint_lr score_temperature eps',
-    '[0, 1000]': 'weight_decay soft_weight weights_lr sharpness',
+    '(0, 1000]': 'warmup_lr calibration_lr module_lr joint_lr score_temperature eps sharpness',
+    '[0, 1000]': 'weight_decay soft_weight weights_lr',
     '[0, 100]': 'norm_power',
     '[0, 1)': 'momentum',
     '(0, inf]': 'class_temperature',
@@ -122,9 +122,9 @@ class Preset(_Pretraining):
     metric:str='adaptive' # 'adaptive'; 'fixed': without the module; 'emd': exact plan; 'cosine'
     eps:float=0.1 # smoothness: where the prediction starts, or the fixed one
     weights:str='paper' # of the patches: 'paper', 'deepemd' or 'sharp', as in `AdaptiveMetric`
-    sharpness:float=8. # where that of 'sharp' starts
-    norm_power:float=2. # where that of 'sharp' starts
-    weights_lr:float=0.05 # of sharpness and norm_power, which fall with the rate of the stage
+    sharpness:float=8. # of 'sharp', where it starts
+    norm_power:float=2. # of 'sharp', where it starts
+    weights_lr:float=0.01 # of sharpness and norm_power; it falls with the rate of the stage
     score_temperature:float=12.5 # on the scores, in the loss and in the classifier
     n_iters:int=50 # optimizer steps an epoch of meta-training
     n_tasks_per_step:int=4 # tasks whose gradients are added up for a step
@@ -141,7 +141,7 @@ class Preset(_Pretraining):
     n_views:int=4 # draws of the patches of a test image
     n_test:tuple=(5000, 600) # test episodes: for one shot, for more
 
-# %% ../nbs/17_presets.ipynb #35449697
+# %% ../nbs/17_presets.ipynb #c48cc809
 @patch(as_prop=True)
 def learns_alone(self:Preset)->bool:
     "Whether the metric has something to learn while the encoder rests: module, sharpness, power"
