@@ -6,7 +6,7 @@
 __all__ = ['Euclidean', 'Cosine', 'SimpleShot', 'MetaBaseline', 'Matching', 'FittedBaseline', 'LinearClassifier',
            'CosineClassifier', 'LogisticRegression']
 
-# %% ../nbs/13c_global.ipynb #178df5c4
+# %% ../nbs/13c_global.ipynb #595e6b55
 import torch
 from fastcore.basics import patch
 from fastcore.meta import delegates
@@ -17,7 +17,7 @@ from .checks import check_count, check_number, check_seed
 from .exact import CosineMetric
 from .rules import Baseline, OfMetric, register
 
-# %% ../nbs/13c_global.ipynb #0222da57
+# %% ../nbs/13c_global.ipynb #c4803973
 def _global(x):
     "The mean over the patches of each image"
     return x.mean(-2)
@@ -36,13 +36,13 @@ class Euclidean(Baseline):
         "Of every query with every class"
         return _minus_squared_distances(_global(query), _global(support).mean(-2))
 
-# %% ../nbs/13c_global.ipynb #48ea5a26
+# %% ../nbs/13c_global.ipynb #8c0278ed
 @register('cosine')
 class Cosine(OfMetric):
     "Cosine to the mean of the class, the nearest prototype of the tables"
     def __init__(self): super().__init__(CosineMetric())
 
-# %% ../nbs/13c_global.ipynb #b09476c1
+# %% ../nbs/13c_global.ipynb #4efd53a4
 @register('simpleshot')
 class SimpleShot(Baseline):
     "As euclidean, of features centred and scaled to length one (SimpleShot, Wang et al. 2019)"
@@ -68,7 +68,7 @@ class SimpleShot(Baseline):
         support = F.normalize(support-mean.unsqueeze(-2), dim=-1)
         return _minus_squared_distances(F.normalize(query-mean, dim=-1), support.mean(-2))
 
-# %% ../nbs/13c_global.ipynb #341c9442
+# %% ../nbs/13c_global.ipynb #371199e5
 @register('meta_baseline')
 class MetaBaseline(Cosine):
     "As cosine, times a learned temperature (Meta-Baseline, Chen et al. 2021)"
@@ -86,7 +86,7 @@ class MetaBaseline(Cosine):
         "The temperature times the cosine"
         return self.temperature*super().scores(support, query)
 
-# %% ../nbs/13c_global.ipynb #582eb522
+# %% ../nbs/13c_global.ipynb #fbc4e365
 @register('matching')
 class Matching(Baseline):
     "Attention to all images of the support, summed by class (MatchingNet, Vinyals et al. 2016)"
@@ -105,7 +105,7 @@ class Matching(Baseline):
         cosines = torch.einsum('tqd,tksd->tqks', query, support)
         return (self.scale*cosines).logsumexp(-1).log_softmax(-1)
 
-# %% ../nbs/13c_global.ipynb #290cd8a5
+# %% ../nbs/13c_global.ipynb #3ee97942
 class FittedBaseline(Baseline):
     "A last layer trained on the support of each task, by SGD; the features get no gradient"
     at_once = 100
@@ -119,14 +119,14 @@ class FittedBaseline(Baseline):
         seed:int=0, # of the first weights and the order of the support, the same for all tasks
     ):
         super().__init__()
-        self.n_epochs, self.bs = check_count('n_epochs', n_epochs, '[0, inf)'), check_count('bs', bs)
+        self.n_epochs = check_count('n_epochs', n_epochs, '[0, inf)')
+        self.bs, self.seed = check_count('bs', bs), check_seed(seed)
         self.sgd = dict(lr=check_number('lr', lr, '(0, inf)'),
             momentum=check_number('momentum', momentum, '[0, 1)'),
             dampening=check_number('dampening', dampening, '[0, 1]'),
             weight_decay=check_number('weight_decay', weight_decay, '[0, inf)'))
-        self.seed = check_seed(seed)
 
-# %% ../nbs/13c_global.ipynb #4d2f8d13
+# %% ../nbs/13c_global.ipynb #739aa17c
 def _random_layer(n_way, n_features, generator):
     "Weights `(n_way, n_features)` and bias `(n_way,)` as `nn.Linear` begins"
     def draw(*size): return (2*torch.rand(*size, generator=generator)-1)/n_features**0.5
@@ -146,7 +146,7 @@ def _fit(self:FittedBaseline, images, labels, layer, generator):
             loss.backward()
             optimizer.step()
 
-# %% ../nbs/13c_global.ipynb #63289cad
+# %% ../nbs/13c_global.ipynb #052f3244
 @patch
 def scores(self:FittedBaseline,
     support:Tensor, # `(tasks, n_way, n_shot, n, n_features)`
@@ -163,7 +163,7 @@ def scores(self:FittedBaseline,
         self._fit(images, labels, layer=layer, generator=generator)
     return self.logits(_global(query), *(x.detach() for x in layer))
 
-# %% ../nbs/13c_global.ipynb #0f317b75
+# %% ../nbs/13c_global.ipynb #d593f58c
 @register('linear_classifier')
 class LinearClassifier(FittedBaseline):
     "A linear layer fitted to the support of each task (Baseline, Chen et al. 2019)"
@@ -183,7 +183,7 @@ class LinearClassifier(FittedBaseline):
         "Linear in the features"
         return images@weight.mT+bias.unsqueeze(1)
 
-# %% ../nbs/13c_global.ipynb #e34a9fcd
+# %% ../nbs/13c_global.ipynb #e1e0b3d9
 @register('cosine_classifier')
 @delegates()
 class CosineClassifier(FittedBaseline):
@@ -195,7 +195,7 @@ class CosineClassifier(FittedBaseline):
         super().__init__(**kwargs)
         self.scale = check_number('scale', scale, '(0, inf)')
 
-# %% ../nbs/13c_global.ipynb #5d3fbd0b
+# %% ../nbs/13c_global.ipynb #1890af3b
 @patch
 def first_layer(self:CosineClassifier,
     n_way:int, # classes
@@ -216,7 +216,7 @@ def logits(self:CosineClassifier,
     images = images/(images.norm(dim=-1, keepdim=True)+1e-5)
     return self.scale*length.unsqueeze(1)*(images@F.normalize(weight, dim=-1).mT)
 
-# %% ../nbs/13c_global.ipynb #7eaa7a84
+# %% ../nbs/13c_global.ipynb #00c1ce29
 def _logistic(gram, wanted, C, n_steps=1000, tolerance=1e-7):
     "The numbers a `(tasks, n_images, n_way)` and biases `(tasks, 1, n_way)` at the minimum"
     n, half = gram.shape[-1], C/2
@@ -233,7 +233,7 @@ def _logistic(gram, wanted, C, n_steps=1000, tolerance=1e-7):
         found = found-inverse@rest
     return found[:, :n], found[:, n:]
 
-# %% ../nbs/13c_global.ipynb #4d4485c3
+# %% ../nbs/13c_global.ipynb #f376de7c
 @register('logistic_regression')
 class LogisticRegression(Baseline):
     "Logistic regression on the support of each task, by unit features (RFS, Tian et al. 2020)"
