@@ -6,10 +6,7 @@
 __all__ = ['eval_mode', 'embed', 'FreshFeatures', 'FeatureBank', 'evaluate', 'evaluation_precision']
 
 # %% ../nbs/15_evaluate.ipynb #1bb29fa1
-import os
-import shutil
-import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from inspect import signature
 from zlib import crc32
 
@@ -20,14 +17,16 @@ from fastprogress.fastprogress import progress_bar
 from torch import Tensor, nn
 
 from .accuracy import Accuracy
+from .baselines import baseline
 from .checks import check_count, check_seed
 from .distributed import from_main, gathered, is_main, n_ranks, rank
 from .encoder import ResNet12
 from .episodes import sample_episodes
-from .memory import free_memory, free_on
 from .patches import RandomPatches, named_generator
 from .precision import autocast, check_precision, choose_precision, measured_speeds
 from .prototypes import mean_prototypes, structured_fc
+from .rules import Baseline
+from .storage import empty_tensor
 from .store import ImageStore
 from .threads import ThreadsByLoad
 
@@ -113,39 +112,6 @@ class FreshFeatures:
         patches = self.patches(pixels.to(self.device), sizes, generator=generator)
         return embed(self.encoder, patches, bs=self.bs, precision=self.precision)
 
-# %% ../nbs/15_evaluate.ipynb #9f05c7b0
-def _choose_place(n_bytes, device, place):
-    "The place asked for; for 'auto' the first where the bank takes at most half of what is free"
-    if place not in ('auto', 'device', 'memory', 'disk'):
-        raise ValueError(f"place is {place!r}: take 'device', 'memory', 'disk', "
-                         "or 'auto' for the first with room")
-    if place != 'auto': return place
-    if 2*n_bytes <= free_on(device): return 'device'
-    return 'memory' if 2*n_bytes <= free_memory() else 'disk'
-
-# %% ../nbs/15_evaluate.ipynb #41ffb4bc
-def _tensor_on_disk(shape, dtype):
-    "A tensor in a file without a name, its space reserved; `OSError` where the disk is too small"
-    n, folder = int(np.prod(shape)), tempfile.gettempdir()
-    n_bytes = n*dtype.itemsize
-    refusal = (f'a bank of {n_bytes/1e9:.1f} GB has no room in {folder}: set TMPDIR to a folder '
-               'on a larger disk, or take fewer views or images')
-    if n_bytes > shutil.disk_usage(folder).free: raise OSError(refusal)
-    handle, path = tempfile.mkstemp(prefix='fcam_bank_')
-    try:
-        if hasattr(os, 'posix_fallocate'): os.posix_fallocate(handle, 0, n_bytes)
-        return torch.from_file(path, shared=True, size=n, dtype=dtype).view(shape)
-    except OSError as e: raise OSError(refusal) from e
-    finally:
-        os.close(handle)
-        with suppress(PermissionError): os.unlink(path)  # Windows keeps the name of a mapped file
-
-def _empty_bank(shape, dtype, device, place):
-    "An empty tensor for a bank, in its place"
-    place = _choose_place(int(np.prod(shape))*dtype.itemsize, device, place)
-    if place == 'disk': return _tensor_on_disk(shape, dtype)
-    return torch.empty(shape, dtype=dtype, device=device if place == 'device' else 'cpu')
-
 # %% ../nbs/15_evaluate.ipynb #c4575ab9
 def _portions(parts, bs):
     "Pairs of tensors with exactly `bs` rows, the last with fewer, from a stream of pairs"
@@ -175,7 +141,9 @@ class FeatureBank(FreshFeatures):
         precision:str='float32', # as for `FreshFeatures`
     ):
         super().__init__(encoder, store, patches, seed=seed, bs=bs, precision=precision)
-        self.n_views, self.place, self.bank = check_count('n_views', n_views), place, None
+        n_views = check_count('n_views', n_views)
+        self.n_views = 1 if patches.crops == 'grid' else n_views         # a grid has no other
+        self.place, self.bank = place, None
         images = torch.arange(len(store)) if images is None else torch.as_tensor(images).unique()
         self.row = torch.full((len(store),), -1)
         self.row[images] = torch.arange(len(images))
@@ -184,12 +152,18 @@ class FeatureBank(FreshFeatures):
 
 # %% ../nbs/15_evaluate.ipynb #ca6fa20e
 @patch
+def _generators(self:FeatureBank, first):
+    "For each view the stream of a chunk of images; of all images where they share their crops"
+    if self.patches.crops != 'shared': return [named_generator(self.seed, 2, first)]*self.n_views
+    return [named_generator(self.seed, 6, view) for view in range(self.n_views)]
+
+@patch
 def _cut(self:FeatureBank, chunk, sizes):
     "Patches of the wanted images of a chunk, view by view, and their places in the flat bank"
-    generator, wanted = named_generator(self.seed, 2, int(chunk[0])), self.row[chunk] >= 0
+    wanted = self.row[chunk] >= 0
     rows, sizes = self.row[chunk[wanted]], sizes[chunk]
     pixels = self.store.batch(chunk[wanted])[0].to(self.device, non_blocking=True)
-    for view in range(self.n_views):
+    for view, generator in enumerate(self._generators(int(chunk[0]))):
         boxes, flip = (t[wanted] for t in self.patches.draw(sizes, generator=generator))
         patches = self.patches.cut(pixels, boxes, flip, sizes[wanted])
         n = patches.shape[1]
@@ -227,7 +201,7 @@ def _keep(self:FeatureBank, n_images, features, places, finite):
     "Writes some features; whether they are finite, which a GPU is not asked yet"
     if self.bank is None:
         shape = n_images, self.n_views, self.patches.n_patches, features.shape[-1]
-        self.bank = _empty_bank(shape, features.dtype, self.device, self.place)
+        self.bank = empty_tensor(shape, features.dtype, self.device, place=self.place)
         _check_features(finite)
     flat, device = self.bank.flatten(0, 2), self.bank.device
     flat[places.to(device, non_blocking=True)] = features.to(device)
@@ -239,8 +213,9 @@ def views(self:FeatureBank,
     shape:tuple, # of the positions in one episode
     episode:int, # its number
 )->Tensor: # `shape`, integers in `0..n_views-1`
-    "Which view each image shows in an episode; the seed and the number of the episode decide"
+    "Which view each image shows in an episode; the same one where images share their crops"
     stream = np.random.RandomState([self.seed, 3, episode])
+    if self.patches.crops == 'shared': return torch.full(shape, stream.randint(self.n_views))
     return torch.from_numpy(stream.randint(self.n_views, size=shape))
 
 @patch
@@ -258,6 +233,14 @@ def __call__(self:FeatureBank,
     return self.bank[rows, views].to(self.device, non_blocking=True).float()
 
 # %% ../nbs/15_evaluate.ipynb #78ba0042
+def _rule(metric, structured):
+    "What scores: a metric, or a baseline, which may be given by its name"
+    rule = baseline(metric) if isinstance(metric, str) else metric
+    if structured and isinstance(rule, Baseline): raise ValueError(
+        f'structured is True, but {rule.label} is a baseline, which has no prototypes to train: '
+        'leave it out')
+    return rule
+
 def _settings(sfc, structured):
     "For `structured_fc`; `TypeError` for unknown ones, `ValueError` where they would do nothing"
     if sfc and not structured:
@@ -266,11 +249,11 @@ def _settings(sfc, structured):
     signature(structured_fc).bind(None, None, **(sfc or {}))
     return sfc or {}
 
-def _counts(n_shot, n_episodes, bs, structured):
+def _counts(n_shot, n_episodes, bs, most):
     "The number of episodes, and of those at once"
     if n_episodes is None: n_episodes = 5000 if n_shot == 1 else 600
     check_count('n_episodes', n_episodes, '[1, 1000000]')
-    if bs is None: bs = min(100, -(-n_episodes//n_ranks())) if structured else 4
+    if bs is None: bs = min(most, -(-n_episodes//n_ranks())) if most > 4 else 4
     return n_episodes, check_count('bs', bs)
 
 def _checksum(features):
@@ -289,13 +272,19 @@ def _check_scores(accuracy):
     if accuracy.isnan().any():
         raise ValueError('a score is not finite: look at the metric and the features')
 
+def _all_scores(metric, support, query, structured, sfc):
+    "`(b, n_queries, n_way)` of support `(b, n_way, n_shot, n, d)` and query `(b, n_queries, n, d)`"
+    if isinstance(metric, Baseline):
+        with torch.no_grad(): return metric(support, query).float()
+    if structured: proto = structured_fc(support, metric, **sfc)
+    else: proto = mean_prototypes(support, check=False)
+    parts = zip(query.split(4), proto.split(4))
+    with torch.no_grad(): return torch.cat([metric(*part).float() for part in parts])
+
 def _episode_accuracy(metric, support, query, structured, sfc, precision):
     "In [0, 1], `(b,)`, of support `(b, n_way, n_shot, n, d)` and query `(b, n_way, n_query, n, d)`"
     with eval_mode(metric), autocast(query.device, precision):
-        if structured: proto = structured_fc(support, metric, **sfc)
-        else: proto = mean_prototypes(support, check=False)
-        parts = zip(query.flatten(1, 2).split(4), proto.split(4))
-        with torch.no_grad(): scores = torch.cat([metric(*part).float() for part in parts])
+        scores = _all_scores(metric, support, query.flatten(1, 2), structured=structured, sfc=sfc)
     labels = torch.arange(query.shape[1], device=scores.device).repeat_interleave(query.shape[2])
     accuracy = (scores.argmax(-1) == labels).float().mean(-1)
     accuracy = accuracy.masked_fill(~scores.isfinite().all(-1).all(-1), torch.nan)
@@ -319,7 +308,7 @@ def _in_order(results, batches):
 # %% ../nbs/15_evaluate.ipynb #7608a9dc
 @torch.no_grad()
 def evaluate(
-    metric:nn.Module, # `metric(query, proto)`, a score for each query and class
+    metric:nn.Module, # `metric(query, proto)`; or a baseline or its name, as `baselines()`
     features:FreshFeatures, # or a `FeatureBank`
     n_way:int=5, # N: classes
     n_shot:int=1, # K: support images a class
@@ -328,11 +317,13 @@ def evaluate(
     seed:int=0, # names the list of episodes
     structured:bool=False, # structured FC in place of mean prototypes
     sfc:dict=None, # settings for `structured_fc`, by name
-    bs:int=None, # episodes at once, default 4, structured 100; changes only time and memory
+    bs:int=None, # episodes at once; default: 4, 100 where each is trained; changes only time
     progress:bool=False, # show a bar
 )->Accuracy:
     "Accuracy over episodes (Appendix B); `ValueError` for too few images or a score not finite"
-    n_episodes, bs = _counts(n_shot, n_episodes, bs=bs, structured=structured)
+    metric = _rule(metric, structured)
+    most = 100 if structured else getattr(metric, 'at_once', 4)
+    n_episodes, bs = _counts(n_shot, n_episodes, bs=bs, most=most)
     sfc, task = _settings(sfc, structured), dict(n_way=n_way, n_shot=n_shot, n_query=n_query)
     tasks = sample_episodes(features.labels, **task, n_episodes=n_episodes, seed=seed,
                             classes=features.classes)

@@ -360,9 +360,11 @@ def results(self:FCAMLearner,
     seed:int=0, # of episodes, crops and views
     progress:bool=True, # show a bar
     emd_episodes:int=600, # at most so many in the rows of exact EMD; 0 leaves them out
+    baselines=(), # more rows, by names in `baselines()`, or 'all'
 )->DataFrame: # of `Accuracy`; its `attrs` hold `n_way` and `n_query`
     "Accuracy on the test classes after every stage, as `results_table`; `ValueError` before any"
     if not self.stages: raise ValueError('no stage was trained yet: call pretrain first')
     models = {stage: self.fcam(stage) for stage in self.stages}
     return results_table(models, self.data.test, shots, n_episodes=n_episodes, n_query=n_query,
-                         seed=seed, progress=progress, emd_episodes=emd_episodes)
+                         seed=seed, progress=progress, emd_episodes=emd_episodes,
+                         baselines=baselines, train=self.data.train)

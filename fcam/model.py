@@ -19,9 +19,8 @@ from . import __version__
 from .accuracy import Accuracy
 from .checks import check_count, check_number, check_seed, check_switch
 from .encoder import ResNet12, n_features_of
-from .episodes import image_lists, sample_episodes, used_images
-from .evaluate import (FeatureBank, FreshFeatures, embed, eval_mode, evaluate,
-                           evaluation_precision)
+from .episodes import image_lists
+from .evaluate import embed, eval_mode, evaluate, evaluation_precision
 from .files import save_tensors, write_json
 from .images import channels_first, load_image, shrink_image
 from .metric_words import built_metric, metric_config
@@ -31,6 +30,7 @@ from .precision import check_precision, choose_precision
 from .prototypes import mean_prototypes, structured_fc
 from .reading import build_section, model_folder, naming, read_config, read_tensors
 from .store import ImageStore
+from .task_features import task_features
 
 # %% ../nbs/18_model.ipynb #717db89e
 def _episode_counts(n_test):
@@ -115,16 +115,6 @@ def check_unseen(self:FCAM,
             f'the model was {use} {len(seen)} of these {store.n_classes} classes, such as '
             f'{seen[0]!r}: give its test classes, or allow_seen=True if you mean it')
 
-# %% ../nbs/18_model.ipynb #f36e8706
-def _features(model, store, task, n_views, fresh, progress):
-    "The features of the images that the tasks ask for: with fresh crops, or a bank of views"
-    source, precision = (model.encoder, store, model.patches), model.chosen_precision()
-    if fresh: return FreshFeatures(*source, seed=task['seed'], precision=precision)
-    images = used_images(sample_episodes(store.labels, **task, classes=store.classes))
-    if n_views is None: n_views = model.n_views
-    return FeatureBank(*source, n_views=n_views, images=images, seed=task['seed'],
-                       progress=progress, precision=precision)
-
 # %% ../nbs/18_model.ipynb #ac0bff65
 @patch
 def accuracy(self:FCAM,
@@ -139,16 +129,22 @@ def accuracy(self:FCAM,
     structured:bool=None, # structured FC; default: for more than one shot
     allow_seen:bool=False, # also classes of its own training and validation
     progress:bool=False, # show a bar
+    n_patches:int=None, # n: patches of an image; default: the model's
+    crops:str=None, # 'independent', 'shared' or 'grid'; default: the model's
+    baseline:str=None, # in place of the metric: a name in `baselines()`, or a rule
 )->Accuracy:
     "Accuracy over episodes with its 95 % interval; `ValueError` for too few or seen classes"
     if not allow_seen: self.check_unseen(store)
     if n_episodes is None: n_episodes = self.n_test[check_count('n_shot', n_shot) > 1]
     task = dict(n_way=n_way, n_shot=n_shot, n_query=n_query, n_episodes=n_episodes, seed=seed)
-    features = _features(self, store, task, n_views=n_views, fresh=fresh, progress=progress)
-    structured = n_shot > 1 if structured is None else structured
+    patches = self.patches.replace(n_patches=n_patches, crops=crops)
+    how = dict(n_views=self.n_views if n_views is None else n_views, fresh=fresh,
+               progress=progress, precision=self.chosen_precision())
+    features = task_features(self.encoder, store, patches, [task], **how)
+    if structured is None: structured = n_shot > 1 and baseline is None
     sfc = dict(score_temperature=self.score_temperature) if structured else None
-    return evaluate(self.metric, features, **task, structured=structured, sfc=sfc,
-                    progress=progress)
+    return evaluate(self.metric if baseline is None else baseline, features, **task,
+                    structured=structured, sfc=sfc, progress=progress)
 
 # %% ../nbs/18_model.ipynb #17b8c9c1
 def _encoder_config(encoder):
@@ -156,12 +152,6 @@ def _encoder_config(encoder):
     if not isinstance(encoder, ResNet12): return dict(name=type(encoder).__name__)
     return dict(name='ResNet12', width=encoder.width, in_channels=encoder.in_channels,
                 drop_block=encoder.drop_block)
-
-def _patches_config(patches):
-    "How to build the patches again"
-    plain = {k: getattr(patches, k) for k in ('n_patches', 'size', 'scale', 'ratio', 'flip')}
-    if patches.mean is None: return plain | dict(mean=None, std=None)
-    return plain | dict(mean=patches.mean.tolist(), std=patches.std.tolist())
 
 # %% ../nbs/18_model.ipynb #863acb62
 def _write_model(path, config, tensors):
@@ -182,7 +172,7 @@ def save(self:FCAM,
     "Writes two files; `ValueError` before that for a metric that cannot be built again"
     config = dict(format=2, fcam=__version__, encoder=_encoder_config(self.encoder),
         n_features=n_features_of(self.encoder, self.patches.size),
-        metric=metric_config(self.metric), patches=_patches_config(self.patches),
+        metric=metric_config(self.metric), patches=self.patches.settings(),
         score_temperature=self.score_temperature, n_test=self.n_test, n_views=self.n_views,
         classes=self.classes, info=self.info)
     return _write_model(Path(path).expanduser(), config, tensors=self.state_dict())
@@ -223,6 +213,7 @@ def _built_model(config, encoder):
     if known - config.keys(): raise ValueError(f'{sorted(known - config.keys())[0]} is missing')
     if config.keys() - known:
         raise ValueError(f'{sorted(config.keys() - known)[0]!r:.80} is no field of a model')
+    if isinstance(config['patches'], dict): config['patches'].setdefault('crops', 'independent')
     patches = build_section(config, 'patches', function=RandomPatches)
     with torch.device('meta'):
         encoder = _built_encoder(config, encoder)
@@ -290,11 +281,12 @@ class Classifier:
 @patch
 @torch.no_grad()
 def _embed(self:Classifier, images, *stream):
-    "Patches `(n_images, n, 3, size, size)` and features `(n_images, n, d)`; a stream an image"
+    "Patches `(n_images, n, 3, size, size)`, features `(n_images, n, d)`; a stream an image, or all"
     patches = []
     for i, image in enumerate(images):
         pixels = channels_first([shrink_image(load_image(image))])       # as a store does
-        generator = named_generator(self.seed, *stream, i)
+        shared = self.model.patches.crops == 'shared'
+        generator = named_generator(self.seed, *((6,) if shared else (*stream, i)))
         patches.append(self.model.patches(pixels.to(self.model.device), generator=generator))
     patches = torch.cat(patches)
     return patches, embed(self.model.encoder, patches, precision=self.precision)
