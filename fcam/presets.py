@@ -126,7 +126,7 @@ class Preset(_Pretraining):
     weights:str='paper' # of the patches: 'paper', 'deepemd' or 'sharp', as in `AdaptiveMetric`
     sharpness:float=8. # of 'sharp', where it starts
     norm_power:float=2. # of 'sharp', where it starts
-    weights_lr:float=0.01 # of sharpness and norm_power; it falls with the rate of the stage
+    weights_lr:float=0.05 # of sharpness and norm_power; it falls with the rate of the stage
     score_temperature:float=12.5 # on the scores, in the loss and in the classifier
     crops:str='independent' # of meta-training and test, or 'shared' by a task, or 'grid'
     n_iters:int=50 # optimizer steps an epoch of meta-training
