@@ -6,10 +6,7 @@
 __all__ = ['eval_mode', 'embed', 'FreshFeatures', 'FeatureBank', 'evaluate', 'evaluation_precision']
 
 # %% ../nbs/15_evaluate.ipynb #1bb29fa1
-import os
-import shutil
-import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from inspect import signature
 from zlib import crc32
 
@@ -24,10 +21,10 @@ from .checks import check_count, check_seed
 from .distributed import from_main, gathered, is_main, n_ranks, rank
 from .encoder import ResNet12
 from .episodes import sample_episodes
-from .memory import free_memory, free_on
 from .patches import RandomPatches, named_generator
 from .precision import autocast, check_precision, choose_precision, measured_speeds
 from .prototypes import mean_prototypes, structured_fc
+from .storage import empty_tensor
 from .store import ImageStore
 from .threads import ThreadsByLoad
 
@@ -113,39 +110,6 @@ class FreshFeatures:
         patches = self.patches(pixels.to(self.device), sizes, generator=generator)
         return embed(self.encoder, patches, bs=self.bs, precision=self.precision)
 
-# %% ../nbs/15_evaluate.ipynb #9f05c7b0
-def _choose_place(n_bytes, device, place):
-    "The place asked for; for 'auto' the first where the bank takes at most half of what is free"
-    if place not in ('auto', 'device', 'memory', 'disk'):
-        raise ValueError(f"place is {place!r}: take 'device', 'memory', 'disk', "
-                         "or 'auto' for the first with room")
-    if place != 'auto': return place
-    if 2*n_bytes <= free_on(device): return 'device'
-    return 'memory' if 2*n_bytes <= free_memory() else 'disk'
-
-# %% ../nbs/15_evaluate.ipynb #41ffb4bc
-def _tensor_on_disk(shape, dtype):
-    "A tensor in a file without a name, its space reserved; `OSError` where the disk is too small"
-    n, folder = int(np.prod(shape)), tempfile.gettempdir()
-    n_bytes = n*dtype.itemsize
-    refusal = (f'a bank of {n_bytes/1e9:.1f} GB has no room in {folder}: set TMPDIR to a folder '
-               'on a larger disk, or take fewer views or images')
-    if n_bytes > shutil.disk_usage(folder).free: raise OSError(refusal)
-    handle, path = tempfile.mkstemp(prefix='fcam_bank_')
-    try:
-        if hasattr(os, 'posix_fallocate'): os.posix_fallocate(handle, 0, n_bytes)
-        return torch.from_file(path, shared=True, size=n, dtype=dtype).view(shape)
-    except OSError as e: raise OSError(refusal) from e
-    finally:
-        os.close(handle)
-        with suppress(PermissionError): os.unlink(path)  # Windows keeps the name of a mapped file
-
-def _empty_bank(shape, dtype, device, place):
-    "An empty tensor for a bank, in its place"
-    place = _choose_place(int(np.prod(shape))*dtype.itemsize, device, place)
-    if place == 'disk': return _tensor_on_disk(shape, dtype)
-    return torch.empty(shape, dtype=dtype, device=device if place == 'device' else 'cpu')
-
 # %% ../nbs/15_evaluate.ipynb #c4575ab9
 def _portions(parts, bs):
     "Pairs of tensors with exactly `bs` rows, the last with fewer, from a stream of pairs"
@@ -175,7 +139,9 @@ class FeatureBank(FreshFeatures):
         precision:str='float32', # as for `FreshFeatures`
     ):
         super().__init__(encoder, store, patches, seed=seed, bs=bs, precision=precision)
-        self.n_views, self.place, self.bank = check_count('n_views', n_views), place, None
+        n_views = check_count('n_views', n_views)
+        self.n_views = 1 if patches.crops == 'grid' else n_views         # a grid has no other
+        self.place, self.bank = place, None
         images = torch.arange(len(store)) if images is None else torch.as_tensor(images).unique()
         self.row = torch.full((len(store),), -1)
         self.row[images] = torch.arange(len(images))
@@ -184,12 +150,18 @@ class FeatureBank(FreshFeatures):
 
 # %% ../nbs/15_evaluate.ipynb #ca6fa20e
 @patch
+def _generators(self:FeatureBank, first):
+    "For each view the stream of a chunk of images; of all images where they share their crops"
+    if self.patches.crops != 'shared': return [named_generator(self.seed, 2, first)]*self.n_views
+    return [named_generator(self.seed, 6, view) for view in range(self.n_views)]
+
+@patch
 def _cut(self:FeatureBank, chunk, sizes):
     "Patches of the wanted images of a chunk, view by view, and their places in the flat bank"
-    generator, wanted = named_generator(self.seed, 2, int(chunk[0])), self.row[chunk] >= 0
+    wanted = self.row[chunk] >= 0
     rows, sizes = self.row[chunk[wanted]], sizes[chunk]
     pixels = self.store.batch(chunk[wanted])[0].to(self.device, non_blocking=True)
-    for view in range(self.n_views):
+    for view, generator in enumerate(self._generators(int(chunk[0]))):
         boxes, flip = (t[wanted] for t in self.patches.draw(sizes, generator=generator))
         patches = self.patches.cut(pixels, boxes, flip, sizes[wanted])
         n = patches.shape[1]
@@ -227,7 +199,7 @@ def _keep(self:FeatureBank, n_images, features, places, finite):
     "Writes some features; whether they are finite, which a GPU is not asked yet"
     if self.bank is None:
         shape = n_images, self.n_views, self.patches.n_patches, features.shape[-1]
-        self.bank = _empty_bank(shape, features.dtype, self.device, self.place)
+        self.bank = empty_tensor(shape, features.dtype, self.device, place=self.place)
         _check_features(finite)
     flat, device = self.bank.flatten(0, 2), self.bank.device
     flat[places.to(device, non_blocking=True)] = features.to(device)
@@ -239,8 +211,9 @@ def views(self:FeatureBank,
     shape:tuple, # of the positions in one episode
     episode:int, # its number
 )->Tensor: # `shape`, integers in `0..n_views-1`
-    "Which view each image shows in an episode; the seed and the number of the episode decide"
+    "Which view each image shows in an episode; the same one where images share their crops"
     stream = np.random.RandomState([self.seed, 3, episode])
+    if self.patches.crops == 'shared': return torch.full(shape, stream.randint(self.n_views))
     return torch.from_numpy(stream.randint(self.n_views, size=shape))
 
 @patch

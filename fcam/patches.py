@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor
 from .batches import group_images, move, pad_flat, pad_images, split_images
-from .checks import check_count, check_number
+from .boxes import grid_boxes, grid_sides, scaled_boxes, unit_side
+from .checks import check_choice, check_count, check_number, crop_rules
 
 # %% ../nbs/06_patches.ipynb #d0ebc2b0
 def _ordered_pair(name, value, interval, meaning):
@@ -201,9 +202,12 @@ class RandomPatches:
         flip:float=0.5, # probability of mirroring a patch left and right
         mean=None, # `(channels,)` subtracted from patches in [0, 1]; None: no normalisation
         std=None, # `(channels,)` > 0, what patches are then divided by
+        crops:str='independent', # or 'shared' by the images of a batch, or 'grid'
     ):
         _check_draw(n_patches, scale, ratio)
         self.n_patches = check_count('n_patches', n_patches, '[1, 10000]')
+        self.crops = check_choice('crops', crops, crop_rules)
+        if crops == 'grid': grid_sides(n_patches)
         self.size = check_count('size', size, '[1, 4096]')
         self.scale, self.ratio = tuple(scale), tuple(ratio)
         self.flip = check_number('flip', flip, '[0, 1]')
@@ -232,7 +236,25 @@ def __repr__(self:RandomPatches):
     def rounded(x): return None if x is None else [round(o, 4) for o in x.tolist()]
     scale, ratio = (tuple(round(x, 4) for x in t) for t in (self.scale, self.ratio))
     return (f'RandomPatches(n_patches={self.n_patches}, size={self.size}, scale={scale}, '
-            f'ratio={ratio}, flip={self.flip}, mean={rounded(self.mean)}, std={rounded(self.std)})')
+            f'ratio={ratio}, flip={self.flip}, mean={rounded(self.mean)}, std={rounded(self.std)}, '
+            f'crops={self.crops!r})')
+
+# %% ../nbs/06_patches.ipynb #d298390a
+@patch
+def settings(self:RandomPatches)->dict:
+    "What it was made of, by name, in values that JSON can hold"
+    names = 'n_patches', 'size', 'scale', 'ratio', 'flip', 'crops'
+    plain = {name: getattr(self, name) for name in names}
+    if self.mean is None: return plain | dict(mean=None, std=None)
+    return plain | dict(mean=self.mean.tolist(), std=self.std.tolist())
+
+@patch
+def replace(self:RandomPatches,
+    **settings, # that differ, by name; `None` means no difference
+)->RandomPatches: # another one
+    "The same with other settings; `ValueError` for those out of range"
+    differ = {name: value for name, value in settings.items() if value is not None}
+    return RandomPatches(**self.settings() | differ)
 
 # %% ../nbs/06_patches.ipynb #9477de3a
 @patch
@@ -241,12 +263,18 @@ def draw(self:RandomPatches,
     n_patches:int=None, # None: `self.n_patches`
     generator:torch.Generator=None, # draws on its own device; None: that of the device of `sizes`
 )->tuple[Tensor, Tensor]: # boxes `(b, n_patches, 4)` as `random_boxes`, flip `(b, n_patches)` bool
-    "Fresh boxes and flips for images of these sizes"
+    "Boxes and flips for images of these sizes, freshly drawn unless they are those of a grid"
     n_patches = self.n_patches if n_patches is None else n_patches
-    boxes = random_boxes(sizes, n_patches, scale=self.scale, ratio=self.ratio, generator=generator)
+    if self.crops == 'grid':
+        boxes = grid_boxes(sizes, n_patches)
+        return boxes, torch.zeros(boxes.shape[:2], dtype=torch.bool, device=sizes.device)
+    drawn = sizes.new_full((1, 2), unit_side) if self.crops == 'shared' else sizes
+    boxes = random_boxes(drawn, n_patches, scale=self.scale, ratio=self.ratio, generator=generator)
     device = generator.device if generator else sizes.device
     chance = torch.rand(boxes.shape[:2], generator=generator, device=device)
-    return boxes, move(chance < self.flip, sizes.device)
+    flip = move(chance < self.flip, sizes.device)
+    if self.crops == 'independent': return boxes, flip
+    return scaled_boxes(boxes[0], sizes), flip.expand(len(sizes), -1)
 
 # %% ../nbs/06_patches.ipynb #680fb38c
 @patch
