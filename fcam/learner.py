@@ -32,9 +32,11 @@ from .metric import AdaptiveMetric
 from .model import FCAM, Classifier, choose_device, load_fcam
 from .precision import check_precision, choose_precision
 from .presets import Preset, choose_preset
+from .refusals import ClassesDiffer
 from .results import results_table
 from .run_folder import RunFolder, run_facts
-from .threads import ThreadsByLoad, limit_threads
+from .start import keep_head, prepare, read_start
+from .threads import ThreadsByLoad
 from .training import (check_tasks, fit_stage, meta_learner, patches_of,
                            pretraining_callbacks, stage_optimizer)
 from .waits import for_device
@@ -48,7 +50,7 @@ class Stage(NamedTuple):
     metric:nn.Module=None # `metric(query, proto)`; None before meta-training
 
 # %% ../nbs/20_learner.ipynb #31525ece
-class FCAMLearner(ResumingLearner):
+class FCAMLearner(ClassesDiffer, ResumingLearner):
     "A fastai `Learner` for pretraining; `meta`, after `meta_train`, is the one of meta-training"
     def __init__(self,
         data:FewShotData, # images of base, validation and new classes
@@ -61,7 +63,7 @@ class FCAMLearner(ResumingLearner):
     ):
         device, n = choose_device(device), n_ranks()
         self.data, self.preset, self.history, self.stages = data, preset, [], {}
-        self.precision, self.meta, self.run_folder = precision, None, None
+        self.precision, self.meta, self.run_folder, self.start = precision, None, None, None
         self.patches, scored = patches_of(data, preset, preset.n_patches), lambda: self.encoder
         calibration, validation = pretraining_callbacks(data, preset, scored, precision)
         head = nn.Linear(n_features_of(encoder, preset.patch_size), data.train.n_classes)
@@ -93,6 +95,7 @@ def fcam_learner(
     cbs=None, # more callbacks, one or a list
     folder=None, # where the run is kept, so that it goes on after an interrupt; default: nowhere
     precision:str='auto', # or 'float32', 'bfloat16', 'float16'
+    start=None, # folder of another run, or of a stage of it, whose weights are the first ones here
     **settings, # single settings that differ, such as `width`, `n_patches`, `warmup_epochs`
 )->FCAMLearner:
     "A learner for FCAM; `ValueError` for unknown settings or tasks that the data cannot give"
@@ -101,30 +104,31 @@ def fcam_learner(
     check_tasks(data, preset.n_query)
     for name in ('bs', 'n_tasks_per_step'): check_divides(name, getattr(preset, name))
     if seed is not None: set_seed(seed)
-    _prepare(data, device)
+    prepare(data, device)
     encoder, run = encoder or ResNet12(preset.width), None
+    if start is not None: start = read_start(start, encoder, data)
     if folder is not None:
         n_bytes = 40*sum(value.nbytes for value in encoder.state_dict().values())
-        run = RunFolder(folder, run_facts(preset, data, seed, device, precision), n_bytes)
+        facts = run_facts(preset, data, seed, device, precision, start=start and start.facts)
+        run = RunFolder(folder, facts, n_bytes)
         precision = run.facts['precision']
     with ThreadsByLoad(): precision = from_main(lambda: choose_precision(precision, device, encoder,
                                                 preset.patch_size, bs=preset.bs))
     learn = FCAMLearner(data, encoder, preset, device=device, cbs=cbs, precision=precision)
+    if start: _begin_with(learn, start)
     return _go_on(learn, run) if run else learn
 
 # %% ../nbs/20_learner.ipynb #c492f1b6
-def _prepare(data, device):
-    "Images on the GPU where there is room; on a CPU no more threads than processors"
-    if device.type == 'cpu': limit_threads()
-    if device.type != 'cuda': return
-    n_bytes = sum(store.nbytes for store in data.sets.values())
-    if 4*n_bytes < torch.cuda.mem_get_info(device)[0]: data.to(device)
+def _begin_with(learn, start):
+    "Puts the weights of another run into the learner, which remembers whose they were"
+    start.put(learn.model)
+    learn.start = start.facts
 
 # %% ../nbs/20_learner.ipynb #1cd98bbe
 def _go_on(learn, run):
     "A learner with its folder, and what a run left there"
     learn.run_folder, state, device = run, run.state, next(learn.model.parameters()).device
-    run.facts['precision'] = learn.precision
+    run.facts['precision'], learn.start = learn.precision, run.facts['start']
     if not state: return learn
     load_learner_state(learn, state['outer'] or state['learner'])
     learn.history[:] = state['history']
@@ -167,11 +171,13 @@ def _fit(learn, fitted, call, stage, n_epochs, modules, state, start=None):
         schedule=learn.preset.schedule(stage), start=start,
         save=run and run.saver(call, stage, state=state, facts=facts)).best
 
-def _keep(learn, name, encoder, metric=None):
+def _keep(learn, name, encoder, metric=None, head=None):
     "What a stage left, in memory and in the folder"
     learn.stages[name] = Stage(deepcopy(encoder), deepcopy(metric))
     if not learn.run_folder or not is_main(): return
-    try: learn.fcam(name).save(learn.folder/'stages'/name)
+    try:
+        path = learn.fcam(name).save(learn.folder/'stages'/name)
+        if head is not None: keep_head(head, path)
     except OSError as e: print(f'the model of {name} could not be kept, training goes on: {e}')
 
 # %% ../nbs/20_learner.ipynb #acd72280
@@ -187,7 +193,7 @@ def pretrain(self:FCAMLearner,
     plan = {stage: n for stage, n in plan.items() if n}
     with _todo(self, 'pretrain', plan) as (stages, state):
         if stages is None: return self
-        if state is None: _begin_anew(self, p.warmup_epochs)
+        if state is None: _begin_anew(self, plan)
         accuracy = None
         for stage in stages:
             accuracy = _first_stage(self, stage, plan[stage], state=state, start=accuracy)
@@ -201,13 +207,19 @@ def _first_stage(learn, stage, n_epochs, state, start):
     def modules(): return [learn.model] + ([] if alone else [learn.momentum_teacher.teacher])
     accuracy = _fit(learn, learn, 'pretrain', stage=stage, n_epochs=n_epochs, modules=modules,
                     state=state, start=start)
-    if not alone: _keep(learn, 'calibration (student)', get_model(learn.model)[0])
-    _keep(learn, 'warm-up' if alone else 'calibration (teacher)', learn.encoder)
+    encoder, head = get_model(learn.model)
+    if not alone:
+        _keep(learn, 'calibration (student)', encoder, head=head)
+        encoder, head = learn.momentum_teacher.teacher
+    _keep(learn, 'warm-up' if alone else 'calibration (teacher)', encoder, head=head)
     return accuracy
 
-def _begin_anew(learn, warmup_epochs):
-    "Forgets the stages of a former pretraining"
-    learn.feature_calibration.restart(warmup_epochs)
+def _begin_anew(learn, plan):
+    "Forgets the stages of a former pretraining; `ValueError` where its start has no head"
+    if learn.start and not learn.start['head'] and list(plan) == ['calibration']: raise ValueError(
+        f'{learn.start["folder"]} has no head, without which no teacher can give soft labels: '
+        'begin with a stage of pretraining, or with a warm-up')
+    learn.feature_calibration.restart(plan.get('warm-up', 0))
     learn.stages, learn.meta = {}, None
     if learn.run_folder: learn.run_folder.clear()
 
@@ -290,6 +302,7 @@ def fcam(self:FCAMLearner,
     metric = metric or AdaptiveMetric(n_features_of(encoder, p.patch_size), modulated=False)
     info = dict(data=self.data.name, benchmark=self.data.benchmark, preset=p.settings(),
                 epochs=len(self.history), precision=self.precision)
+    if self.start: info['start'] = self.start
     model = FCAM(deepcopy(encoder), deepcopy(metric), deepcopy(self.patches),
         score_temperature=p.score_temperature, classes=self.data.splits, n_test=p.n_test,
         n_views=p.n_views, info=info)
@@ -349,24 +362,3 @@ def results(self:FCAMLearner,
     models = {stage: self.fcam(stage) for stage in self.stages}
     return results_table(models, self.data.test, shots, n_episodes=n_episodes, n_query=n_query,
                          seed=seed, progress=progress, emd_episodes=emd_episodes)
-
-# %% ../nbs/20_learner.ipynb #468ec476
-_instead = dict(predict='classifier(support).predict(image), for new classes',
-    get_preds='evaluate() or classifier(support)', tta='evaluate(n_views=...)',
-    show_results='results()', export='save_fcam(path), which load_fcam reads without running code')
-
-def _refusal(name):
-    "A method that says what to call"
-    def method(self, *args, **kwargs):
-        raise NotImplementedError(f'FCAMLearner has no {name}: call {_instead[name]}')
-    return method
-
-for _name in _instead: setattr(FCAMLearner, _name, _refusal(_name))
-
-@patch
-def __reduce_ex__(self:FCAMLearner,
-    protocol:int, # of pickle
-):
-    "`TypeError` that says what is kept and copied instead"
-    raise TypeError('a learner is neither pickled nor copied: take learn.fcam(), learn.save_fcam, '
-                    'or give fcam_learner a folder and go on there')

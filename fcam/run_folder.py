@@ -28,11 +28,12 @@ def run_facts(
     seed:int, # None where it is not fixed
     device, # where it computes
     precision:str='auto', # asked for; for 'auto' the folder decides, or the learner
+    start:dict=None, # the facts of the weights that it begins with; default: fresh ones
 )->dict: # as `RunFolder` takes them
     "What decides the result of a run, and `on` what machine, which decides its last digits"
     on = dict(torch=torch.__version__, device=str(device), threads=torch.get_num_threads())
     return dict(settings=preset.settings(), seed=seed, data=data.fingerprint(), n_ranks=n_ranks(),
-                precision=precision, on=on)
+                precision=precision, start=start, on=on)
 
 # %% ../nbs/19a_run_folder.ipynb #0c63659a
 class RunFolder:
@@ -58,7 +59,8 @@ class RunFolder:
         self.state = self.checkpoints.latest()
         if self.state:
             _check_same(self.state['facts'], self.facts, self.path)
-            self.facts['precision'] = self.state['facts']['precision']
+            begun = self.state['facts']
+            self.facts |= dict(precision=begun['precision'], start=begun.get('start'))
         elif (self.path/'config.json').exists() or (self.path/'stages').exists(): raise ValueError(
             f'{self.path} holds a model but no checkpoint to go on from: choose another folder')
         self.plans = dict(self.state['plans']) if self.state else {}
@@ -74,8 +76,9 @@ def _check_same(known, now, path):
     if known['n_ranks'] != now['n_ranks']: raise ValueError(
         f'the run in {path} was begun with num_processes {known["n_ranks"]}, not {now["n_ranks"]}, '
         'and each draws crops of its own: launch as many, or choose another folder')
+    _check_start(known.get('start') or {}, now.get('start') or {}, path, hint=hint)
     for name, value in now['settings'].items():
-        before = known['settings'].get(name)
+        before = known['settings'].get(name, _usual.get(name)) # a setting may be newer than a run
         if before != value: raise ValueError(f'the run in {path} was begun with {name} {before}, '
                                              f'not {value}: {hint}')
     if now['precision'] not in ('auto', known['precision']): raise ValueError(
@@ -83,6 +86,15 @@ def _check_same(known, now, path):
     if known['on'] == now['on']: return
     begun, goes_on = (', '.join(f'{k} {v}' for k, v in o['on'].items()) for o in (known, now))
     print(f'note: begun with {begun}, going on with {goes_on}: the last digits may differ')
+
+_usual = Preset().settings()
+
+def _check_start(known, now, path, hint):
+    "`ValueError` where a run shall go on with a start, and was begun with another or with none"
+    if not now or known.get('sha256') == now['sha256']: return
+    words = f'the weights in {known["folder"]}' if known else 'fresh weights'
+    raise ValueError(f'the run in {path} was begun with {words}, and those in {now["folder"]} are '
+                     f'others: {hint}')
 
 # %% ../nbs/19a_run_folder.ipynb #a65b6f3c
 @patch
@@ -140,7 +152,8 @@ def resumed(self:RunFolder)->dict:
 
 @patch
 def clear(self:RunFolder):
-    "Removes the models of the stages, where a run begins anew"
+    "Removes the models of the stages, where a run begins anew; `OSError` after `release`"
+    self.claim.check()
     if is_main() and (self.path/'stages').exists(): rmtree(self.path/'stages')
 
 # %% ../nbs/19a_run_folder.ipynb #73621da3
