@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['unit_side', 'scaled_boxes', 'grid_sides', 'grid_boxes']
 
-# %% ../nbs/05a_boxes.ipynb #1599d332
+# %% ../nbs/05a_boxes.ipynb #7a77af69
 from functools import lru_cache
 from math import isqrt
 
@@ -14,14 +14,14 @@ from torch import Tensor
 
 from .checks import check_count
 
-# %% ../nbs/05a_boxes.ipynb #549655fd
+# %% ../nbs/05a_boxes.ipynb #c66396bd
 def _check_table(name, table, n_columns, columns):
     "`ValueError` for a tensor that is no table of whole numbers"
     if table.is_floating_point() or table.ndim < 2 or table.shape[-1] != n_columns:
         raise ValueError(f'{name} is {table.dtype} of shape {tuple(table.shape)}: '
                          f'give rows of whole numbers ({columns})')
 
-# %% ../nbs/05a_boxes.ipynb #86d9ef0a
+# %% ../nbs/05a_boxes.ipynb #b0b58155
 unit_side = 2**16
 
 def scaled_boxes(
@@ -38,7 +38,7 @@ def scaled_boxes(
     end = torch.maximum(end, start + 1)
     return torch.cat([start, end - start], -1)
 
-# %% ../nbs/05a_boxes.ipynb #140e74ab
+# %% ../nbs/05a_boxes.ipynb #3251c204
 @lru_cache
 def _grids_up_to(most):
     "For each number of cells, up to `most` in a grid, the sides of its grids"
@@ -55,10 +55,10 @@ def grid_sides(
     known = _grids_up_to((isqrt(n_patches) + 1)**2)
     if n_patches in known: return known[n_patches]
     below, above = max(n for n in known if n < n_patches), min(n for n in known if n > n_patches)
-    raise ValueError(f"n_patches is {n_patches}, which no grids have: with crops='grid' take "
-                     f'{below} or {above}, or others such as 1, 4, 5, 9, 13, 14, 16, 25')
+    raise ValueError(f'n_patches is {n_patches}, and no grids have so many cells: '
+                     f"with crops='grid' take {below} or {above}")
 
-# %% ../nbs/05a_boxes.ipynb #b68ea505
+# %% ../nbs/05a_boxes.ipynb #8721ce7b
 def grid_boxes(
     sizes:Tensor, # `(b, 2)` integers, height and width of each image in pixels
     n_patches:int, # a number that `grid_sides` knows

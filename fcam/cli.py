@@ -13,8 +13,8 @@ from pathlib import Path
 
 from .checks import check_count
 from .commands import end_with
-from .options import (check_options, check_place, command_line, data_and_presets, data_words,
-                          given_words, load_data, single_settings, words_as_before)
+from .options import (check_options, check_place, command_line, cut_as, data_and_presets,
+                          data_words, given_words, load_data, single_settings, words_as_before)
 
 # %% ../nbs/21_cli.ipynb #c6c721a6
 def _load(words, folder, quiet):
@@ -177,6 +177,7 @@ def _table(words, data, log, device):
     "The table of all stages, as the training printed it"
     from fcam.results import load_stages, results_table
     models = load_stages(words['model'], device=device, precision=words.get('precision', 'auto'))
+    for model in models.values(): cut_as(model, words)
     names = 'n_episodes', 'n_query', 'seed', 'allow_seen', 'emd_episodes'
     return results_table(models, data.test, **{k: words[k] for k in names if k in words},
                          progress=log.in_terminal)
@@ -192,6 +193,7 @@ def _evaluated(words):
                      precision=words.get('precision', 'auto'))
     line, words = command_line('fcam_eval', words), _eval_words(fcam, words)
     check_options(words, words['data'])
+    cut_as(fcam, words)
     name = Path(words['data']).expanduser().resolve().name or 'data'
     with results_folder(words.get('out'), f'runs/eval-{name}') as folder:
         log, data = _load(words, None, quiet='quiet' in words)
@@ -215,6 +217,8 @@ def fcam_eval(
     n_episodes:int=None, # default: the model's; in the paper 5000 for one shot, 600 for more
     n_views:int=None, # draws of the patches of an image, unless fresh; default: the model's
     fresh:bool=False, # new crops for every episode, in place of views
+    n_patches:int=None, # n: patches of an image; default: the model's
+    crops:str=None, # independent, shared by the images of a task, or grid; default: the model's
     mean:bool=False, # mean prototypes where there are several shots, in place of structured FC
     allow_seen:bool=False, # also classes that the model was trained or selected on
     seed:int=None, # of episodes, crops and views; default: 0
@@ -239,7 +243,8 @@ def _measure(fcam, data, words, folder, log, line):
     if 'table' in words: table = _table(words, data, log, fcam.device)
     else: table = _measured(fcam, data, words, log)
     log.line(table_text(table, data.test.n_classes), always=True)
-    record.result(task=table.attrs, results=table_records(table))
+    cut = dict(n_patches=fcam.patches.n_patches, crops=fcam.patches.crops)
+    record.result(task=table.attrs | cut, results=table_records(table))
     if len(table) == 1:
         accuracies = table.iloc[0, -1].per_episode.tolist()
         record.keep_table('episodes.csv', DataFrame(dict(accuracy=accuracies)), index='episode')

@@ -117,9 +117,9 @@ def check_unseen(self:FCAM,
             f'{seen[0]!r}: give its test classes, or allow_seen=True if you mean it')
 
 # %% ../nbs/18_model.ipynb #f36e8706
-def _features(model, store, task, n_views, fresh, progress):
+def _features(model, store, task, patches, n_views, fresh, progress):
     "The features of the images that the tasks ask for: with fresh crops, or a bank of views"
-    source, precision = (model.encoder, store, model.patches), model.chosen_precision()
+    source, precision = (model.encoder, store, patches), model.chosen_precision()
     if fresh: return FreshFeatures(*source, seed=task['seed'], precision=precision)
     images = used_images(sample_episodes(store.labels, **task, classes=store.classes))
     if n_views is None: n_views = model.n_views
@@ -140,12 +140,16 @@ def accuracy(self:FCAM,
     structured:bool=None, # structured FC; default: for more than one shot
     allow_seen:bool=False, # also classes of its own training and validation
     progress:bool=False, # show a bar
+    n_patches:int=None, # n: patches of an image; default: the model's
+    crops:str=None, # 'independent', 'shared' or 'grid'; default: the model's
 )->Accuracy:
     "Accuracy over episodes with its 95 % interval; `ValueError` for too few or seen classes"
     if not allow_seen: self.check_unseen(store)
     if n_episodes is None: n_episodes = self.n_test[check_count('n_shot', n_shot) > 1]
     task = dict(n_way=n_way, n_shot=n_shot, n_query=n_query, n_episodes=n_episodes, seed=seed)
-    features = _features(self, store, task, n_views=n_views, fresh=fresh, progress=progress)
+    patches = self.patches.replace(n_patches=n_patches, crops=crops)
+    features = _features(self, store, task, patches=patches, n_views=n_views, fresh=fresh,
+                         progress=progress)
     structured = n_shot > 1 if structured is None else structured
     sfc = dict(score_temperature=self.score_temperature) if structured else None
     return evaluate(self.metric, features, **task, structured=structured, sfc=sfc,
@@ -168,12 +172,6 @@ def _metric_config(metric):
     raise ValueError(f'{type(metric).__name__} cannot be built again from a file: '
                      'save its state_dict yourself')
 
-def _patches_config(patches):
-    "How to build the patches again"
-    plain = {k: getattr(patches, k) for k in ('n_patches', 'size', 'scale', 'ratio', 'flip')}
-    if patches.mean is None: return plain | dict(mean=None, std=None)
-    return plain | dict(mean=patches.mean.tolist(), std=patches.std.tolist())
-
 # %% ../nbs/18_model.ipynb #863acb62
 def _write_model(path, config, tensors):
     "The two files of a model; what JSON cannot hold is met before anything is written"
@@ -193,7 +191,7 @@ def save(self:FCAM,
     "Writes two files; `ValueError` before that for a metric that cannot be built again"
     config = dict(format=2, fcam=__version__, encoder=_encoder_config(self.encoder),
         n_features=n_features_of(self.encoder, self.patches.size),
-        metric=_metric_config(self.metric), patches=_patches_config(self.patches),
+        metric=_metric_config(self.metric), patches=self.patches.settings(),
         score_temperature=self.score_temperature, n_test=self.n_test, n_views=self.n_views,
         classes=self.classes, info=self.info)
     return _write_model(Path(path).expanduser(), config, tensors=self.state_dict())
@@ -242,6 +240,7 @@ def _built_model(config, encoder):
     if known - config.keys(): raise ValueError(f'{sorted(known - config.keys())[0]} is missing')
     if config.keys() - known:
         raise ValueError(f'{sorted(config.keys() - known)[0]!r:.80} is no field of a model')
+    if isinstance(config['patches'], dict): config['patches'].setdefault('crops', 'independent')
     patches = build_section(config, 'patches', function=RandomPatches)
     with torch.device('meta'):
         encoder = _built_encoder(config, encoder)
@@ -309,11 +308,12 @@ class Classifier:
 @patch
 @torch.no_grad()
 def _embed(self:Classifier, images, *stream):
-    "Patches `(n_images, n, 3, size, size)` and features `(n_images, n, d)`; a stream an image"
+    "Patches `(n_images, n, 3, size, size)`, features `(n_images, n, d)`; a stream an image, or all"
     patches = []
     for i, image in enumerate(images):
         pixels = channels_first([shrink_image(load_image(image))])       # as a store does
-        generator = named_generator(self.seed, *stream, i)
+        shared = self.model.patches.crops == 'shared'
+        generator = named_generator(self.seed, *((6,) if shared else (*stream, i)))
         patches.append(self.model.patches(pixels.to(self.model.device), generator=generator))
     patches = torch.cat(patches)
     return patches, embed(self.model.encoder, patches, precision=self.precision)

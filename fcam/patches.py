@@ -239,7 +239,7 @@ def __repr__(self:RandomPatches):
             f'ratio={ratio}, flip={self.flip}, mean={rounded(self.mean)}, std={rounded(self.std)}, '
             f'crops={self.crops!r})')
 
-# %% ../nbs/06_patches.ipynb #d298390a
+# %% ../nbs/06_patches.ipynb #68a80aac
 @patch
 def settings(self:RandomPatches)->dict:
     "What it was made of, by name, in values that JSON can hold"
@@ -251,10 +251,10 @@ def settings(self:RandomPatches)->dict:
 @patch
 def replace(self:RandomPatches,
     **settings, # that differ, by name; `None` means no difference
-)->RandomPatches: # another one
+)->RandomPatches: # another one, or itself where nothing differs
     "The same with other settings; `ValueError` for those out of range"
     differ = {name: value for name, value in settings.items() if value is not None}
-    return RandomPatches(**self.settings() | differ)
+    return RandomPatches(**self.settings() | differ) if differ else self
 
 # %% ../nbs/06_patches.ipynb #9477de3a
 @patch

@@ -185,10 +185,12 @@ def patches_of(
     data:FewShotData, # whose statistics normalise
     preset:Preset, # settings of the run
     n_patches:int, # an image
+    crops:str='independent', # or 'shared' by the images of a task, or 'grid'
 )->RandomPatches:
-    "How an image of a run becomes patches"
+    "How an image of a run becomes patches; `ValueError` for a number that no grids have"
     p = preset
-    return RandomPatches(n_patches, p.patch_size, p.scale, mean=data.mean, std=data.std)
+    return RandomPatches(n_patches, p.patch_size, p.scale, mean=data.mean, std=data.std,
+                         crops=crops)
 
 # %% ../nbs/19_training.ipynb #466e6969
 def pretraining_callbacks(
