@@ -73,17 +73,6 @@ def exact_plan(
     plan = _solve_all(share(flat(r, n)), share(flat(c, m)), cost=flat(cost, n, m).numpy())
     return torch.from_numpy(plan).reshape(*lead, n, m).to(cost)
 
-# %% ../nbs/13a_exact.ipynb #a9b5af2c
-def _weights(query, proto, kind):
-    "Weights r `(..., n_query, n_way, n)` and c `(..., n_query, n_way, m)` of the patches"
-    if kind == 'paper': return cross_weights(query, proto)
-    check_sets(query, proto)
-    query, proto = (x if x.dtype == torch.float64 else x.float() for x in (query, proto))
-    with torch.autocast(query.device.type, enabled=False):
-        r = torch.einsum('...qnd,...wd->...qwn', query, proto.mean(-2)).relu()+1e-3
-        c = torch.einsum('...wmd,...qd->...qwm', proto, query.mean(-2)).relu()+1e-3
-    return r/r.sum(-1, keepdim=True), c/c.sum(-1, keepdim=True)
-
 # %% ../nbs/13a_exact.ipynb #e2de786b
 class EMDMetric(nn.Module):
     "Similarity of two sets of patches by exact transport, as DeepEMD; no parameters"
@@ -101,7 +90,7 @@ class EMDMetric(nn.Module):
     )->tuple[Tensor, Tensor, Tensor]: # scores, plans `(..., n_query, n_way, n, m)`, eps: zeros
         "Scores (18) with the exact plans; `ValueError` for wrong shapes or values not finite"
         cost = cosine_cost(query, proto, self.centre)
-        plan = exact_plan(cost, *_weights(query, proto, self.weights))
+        plan = exact_plan(cost, *cross_weights(query, proto, self.weights))
         scores = ((1-cost)*plan).sum((-2, -1))
         return scores, plan, torch.zeros_like(scores)
 
