@@ -157,7 +157,8 @@ def _reported(lab, name, rows, size, words):
     from fcam.options import command_line
     from fcam.report import Report
     from fcam.run_folder import shown_path
-    line = command_line('fcam_reproduce', words)
+    given = {k: v for k, v in words.items() if k != 'name'}
+    line = f'fcam_reproduce {words["name"]}' + command_line('', given)[2:]
     report = Report(lab, experiments[name], n_seeds=words.get('seeds'), rows=rows, size=size,
                     command_line=line)
     try: report.run()
