@@ -73,7 +73,7 @@ def _sharp(products, lengths, mean_length, sharpness, norm_power):
 
 weight_rules = 'paper', 'deepemd', 'sharp'
 
-def _rule(weights, sharpness, norm_power):
+def _rule(weights, sharpness=None, norm_power=None):
     "How patches are weighed; `ValueError` for another word"
     check_choice('weights', weights, weight_rules)
     if weights == 'sharp': return partial(_sharp, sharpness=sharpness, norm_power=norm_power)
@@ -248,31 +248,26 @@ class AdaptiveMetric(nn.Module):
         self.n_features = check_count('n_features', n_features, '[1, 1000000]')
         self.eps, self.centre = check_number('eps', eps, '(0, inf)'), check_switch('centre', centre)
         self.weights = check_choice('weights', weights, weight_rules)
-        sharpness = check_number('sharpness', sharpness, '(0, 1000]')
-        norm_power = check_number('norm_power', norm_power, '[0, 100]')
-        if weights == 'sharp':
-            self.log_sharpness = nn.Parameter(torch.tensor(sharpness).log())
-            self.norm_power = nn.Parameter(torch.tensor(norm_power))
+        self.sharpness = check_number('sharpness', sharpness, '(0, 1000]')
+        self.norm_power = check_number('norm_power', norm_power, '[0, 100]')
+        if weights == 'sharp': self.log_factors = nn.Parameter(torch.zeros(2))
         self.modulate = None
         if check_switch('modulated', modulated): self.modulate = ModulateModule(n_features, eps=eps)
 
-    def extra_repr(self):
-        settings = f'n_features={self.n_features}, eps={self.eps}, centre={self.centre}'
-        if self.weights != 'sharp': return f'{settings}, weights={self.weights!r}'
-        learned = f'sharpness={self.sharpness:.3g}, norm_power={self.norm_power.item():.3g}'
-        return f"{settings}, weights='sharp', {learned}"
+    def settings(self)->dict:
+        "The arguments that build such a metric again"
+        names = ['n_features', 'eps', 'centre', 'weights', 'sharpness', 'norm_power']
+        return {name: getattr(self, name) for name in names} | dict(modulated=bool(self.modulate))
+
+    def extra_repr(self): return ', '.join(f'{k}={v!r}' for k, v in self.settings().items())
 
 # %% ../nbs/11_metric.ipynb #d929d476
-@patch(as_prop=True)
-def sharpness(self:AdaptiveMetric)->float:
-    "The factor on the cosines in 'sharp' weights, as it was learned"
-    return self.log_sharpness.exp().item()
-
 @patch
-def _weigh(self:AdaptiveMetric):
-    "How patches are weighed"
-    if self.weights != 'sharp': return _rule(self.weights, None, None)
-    return _rule('sharp', self.log_sharpness.exp(), self.norm_power)
+def sharp_weights(self:AdaptiveMetric)->dict: # empty for other weights
+    "Sharpness and power of the length as they were learned, tensors"
+    if self.weights != 'sharp': return {}
+    sharpness, norm_power = self.log_factors.exp()
+    return dict(sharpness=sharpness*self.sharpness, norm_power=norm_power*self.norm_power)
 
 # %% ../nbs/11_metric.ipynb #acd72280
 @patch
@@ -306,7 +301,7 @@ def _problems(self:AdaptiveMetric, query, proto, eps):
     "Cost, weights and eps of every pair, in float32 at least"
     eps = self.pair_eps(query, proto, eps)
     with torch.autocast(query.device.type, enabled=False):
-        cosines, r, c = _compare(query, proto, self._weigh())
+        cosines, r, c = _compare(query, proto, _rule(self.weights, **self.sharp_weights()))
         if self.centre: cosines = _compare(_centred(query), _centred(proto))[0]
         return 1-cosines, r, c, eps
 

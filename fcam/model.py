@@ -164,9 +164,7 @@ def _encoder_config(encoder):
 
 def _metric_config(metric):
     "How to build the metric again; `ValueError` for one that is not of this package"
-    if isinstance(metric, AdaptiveMetric):
-        return dict(name='AdaptiveMetric', n_features=metric.n_features, eps=metric.eps,
-                    modulated=metric.modulate is not None, centre=metric.centre)
+    if isinstance(metric, AdaptiveMetric): return dict(name='AdaptiveMetric', **metric.settings())
     if isinstance(metric, EMDMetric): return dict(name='EMDMetric', centre=metric.centre)
     if isinstance(metric, CosineMetric): return dict(name='CosineMetric')
     raise ValueError(f'{type(metric).__name__} cannot be built again from a file: '
