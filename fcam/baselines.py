@@ -5,12 +5,11 @@
 # %% auto #0
 __all__ = ['baselines', 'baseline']
 
-# %% ../nbs/14_baselines.ipynb #bce6c9cb
-from torch import nn
-
+# %% ../nbs/14_baselines.ipynb #e0739e39
+from . import global_baselines, local_baselines   # which register their rules
 from .rules import Baseline, build_rule, registered
 
-# %% ../nbs/14_baselines.ipynb #3c8b0616
+# %% ../nbs/14_baselines.ipynb #37c3b95c
 def baselines()->list: # of names
     "The names of all rules that `baseline` can make"
     return list(registered())

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['check_task', 'Baseline', 'OfMetric', 'register', 'registered', 'build_rule']
 
-# %% ../nbs/13b_rules.ipynb #db88876c
+# %% ../nbs/13b_rules.ipynb #b2fe9385
 from inspect import signature
 
 import torch
@@ -14,7 +14,7 @@ from torch import nn, Tensor
 from .checks import check_count
 from .prototypes import mean_prototypes
 
-# %% ../nbs/13b_rules.ipynb #98fca78c
+# %% ../nbs/13b_rules.ipynb #406ba4e0
 def check_task(
     support:Tensor, # `(..., n_way, n_shot, n, n_features)`
     query:Tensor, # `(..., n_query, m, n_features)`
@@ -36,9 +36,10 @@ def check_task(
         f'the leading dimensions of support {tuple(support.shape)} and query '
         f'{tuple(query.shape)} do not broadcast: give both one entry for each task') from e
 
-# %% ../nbs/13b_rules.ipynb #a3915362
+# %% ../nbs/13b_rules.ipynb #6bba046e
 class Baseline(nn.Module):
     "A rule `(support, query) -> scores`; a class of it has `scores` for `(tasks, ...)`"
+    name = None   # under which it is registered
     at_once = 4   # tasks that one call of `scores` gets, at most
     slow = False  # whether tables should give it fewer tasks
 
@@ -63,7 +64,7 @@ class Baseline(nn.Module):
         "What each rule says for itself"
         raise NotImplementedError(f'{type(self).__name__} has no method scores(support, query)')
 
-# %% ../nbs/13b_rules.ipynb #d13d0319
+# %% ../nbs/13b_rules.ipynb #a9cb910b
 class OfMetric(Baseline):
     "The rule that a metric makes with the mean prototypes of equation (2)"
     def __init__(self,
@@ -79,10 +80,10 @@ class OfMetric(Baseline):
         "The metric's scores with the mean prototypes"
         return self.metric(query, mean_prototypes(support, check=False))
 
-# %% ../nbs/13b_rules.ipynb #69959bf4
+# %% ../nbs/13b_rules.ipynb #ab423225
 _rules = {}
 
-# %% ../nbs/13b_rules.ipynb #fb846a8e
+# %% ../nbs/13b_rules.ipynb #425c515d
 def register(
     name:str, # such as 'simpleshot'
 ): # decorator of a class derived from `Baseline`
@@ -93,7 +94,7 @@ def register(
         old, key = _rules.get(name), lambda cls: (cls.__module__, cls.__qualname__)
         if old and key(old) != key(cls): raise ValueError(
             f'{name!r} is the name of {old.__name__} already: take another')
-        _rules[name] = cls
+        _rules[name], cls.name = cls, name
         return cls
     return keep
 
@@ -101,7 +102,7 @@ def registered()->dict: # name to class, in the order of registration
     "All rules that have a name by now"
     return dict(_rules)
 
-# %% ../nbs/13b_rules.ipynb #b5a6c0a7
+# %% ../nbs/13b_rules.ipynb #03af2522
 def build_rule(
     name:str, # one of `registered()`
     **settings, # arguments of its class
