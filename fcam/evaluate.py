@@ -17,6 +17,7 @@ from fastprogress.fastprogress import progress_bar
 from torch import Tensor, nn
 
 from .accuracy import Accuracy
+from .baselines import baseline
 from .checks import check_count, check_seed
 from .distributed import from_main, gathered, is_main, n_ranks, rank
 from .encoder import ResNet12
@@ -24,6 +25,7 @@ from .episodes import sample_episodes
 from .patches import RandomPatches, named_generator
 from .precision import autocast, check_precision, choose_precision, measured_speeds
 from .prototypes import mean_prototypes, structured_fc
+from .rules import Baseline
 from .storage import empty_tensor
 from .store import ImageStore
 from .threads import ThreadsByLoad
@@ -231,6 +233,14 @@ def __call__(self:FeatureBank,
     return self.bank[rows, views].to(self.device, non_blocking=True).float()
 
 # %% ../nbs/15_evaluate.ipynb #78ba0042
+def _rule(metric, structured):
+    "What scores: a metric, or a baseline, which may be given by its name"
+    rule = baseline(metric) if isinstance(metric, str) else metric
+    if structured and isinstance(rule, Baseline): raise ValueError(
+        f'structured is True, but {rule.label} is a baseline, which has no prototypes to train: '
+        'leave it out')
+    return rule
+
 def _settings(sfc, structured):
     "For `structured_fc`; `TypeError` for unknown ones, `ValueError` where they would do nothing"
     if sfc and not structured:
@@ -239,11 +249,11 @@ def _settings(sfc, structured):
     signature(structured_fc).bind(None, None, **(sfc or {}))
     return sfc or {}
 
-def _counts(n_shot, n_episodes, bs, structured):
+def _counts(n_shot, n_episodes, bs, most):
     "The number of episodes, and of those at once"
     if n_episodes is None: n_episodes = 5000 if n_shot == 1 else 600
     check_count('n_episodes', n_episodes, '[1, 1000000]')
-    if bs is None: bs = min(100, -(-n_episodes//n_ranks())) if structured else 4
+    if bs is None: bs = min(most, -(-n_episodes//n_ranks())) if most > 4 else 4
     return n_episodes, check_count('bs', bs)
 
 def _checksum(features):
@@ -262,13 +272,19 @@ def _check_scores(accuracy):
     if accuracy.isnan().any():
         raise ValueError('a score is not finite: look at the metric and the features')
 
+def _all_scores(metric, support, query, structured, sfc):
+    "`(b, n_queries, n_way)` of support `(b, n_way, n_shot, n, d)` and query `(b, n_queries, n, d)`"
+    if isinstance(metric, Baseline):
+        with torch.no_grad(): return metric(support, query).float()
+    if structured: proto = structured_fc(support, metric, **sfc)
+    else: proto = mean_prototypes(support, check=False)
+    parts = zip(query.split(4), proto.split(4))
+    with torch.no_grad(): return torch.cat([metric(*part).float() for part in parts])
+
 def _episode_accuracy(metric, support, query, structured, sfc, precision):
     "In [0, 1], `(b,)`, of support `(b, n_way, n_shot, n, d)` and query `(b, n_way, n_query, n, d)`"
     with eval_mode(metric), autocast(query.device, precision):
-        if structured: proto = structured_fc(support, metric, **sfc)
-        else: proto = mean_prototypes(support, check=False)
-        parts = zip(query.flatten(1, 2).split(4), proto.split(4))
-        with torch.no_grad(): scores = torch.cat([metric(*part).float() for part in parts])
+        scores = _all_scores(metric, support, query.flatten(1, 2), structured=structured, sfc=sfc)
     labels = torch.arange(query.shape[1], device=scores.device).repeat_interleave(query.shape[2])
     accuracy = (scores.argmax(-1) == labels).float().mean(-1)
     accuracy = accuracy.masked_fill(~scores.isfinite().all(-1).all(-1), torch.nan)
@@ -292,7 +308,7 @@ def _in_order(results, batches):
 # %% ../nbs/15_evaluate.ipynb #7608a9dc
 @torch.no_grad()
 def evaluate(
-    metric:nn.Module, # `metric(query, proto)`, a score for each query and class
+    metric:nn.Module, # `metric(query, proto)`; or a baseline or its name, as `baselines()`
     features:FreshFeatures, # or a `FeatureBank`
     n_way:int=5, # N: classes
     n_shot:int=1, # K: support images a class
@@ -301,11 +317,13 @@ def evaluate(
     seed:int=0, # names the list of episodes
     structured:bool=False, # structured FC in place of mean prototypes
     sfc:dict=None, # settings for `structured_fc`, by name
-    bs:int=None, # episodes at once, default 4, structured 100; changes only time and memory
+    bs:int=None, # episodes at once; default: 4, 100 where each is trained; changes only time
     progress:bool=False, # show a bar
 )->Accuracy:
     "Accuracy over episodes (Appendix B); `ValueError` for too few images or a score not finite"
-    n_episodes, bs = _counts(n_shot, n_episodes, bs=bs, structured=structured)
+    metric = _rule(metric, structured)
+    most = 100 if structured else getattr(metric, 'at_once', 4)
+    n_episodes, bs = _counts(n_shot, n_episodes, bs=bs, most=most)
     sfc, task = _settings(sfc, structured), dict(n_way=n_way, n_shot=n_shot, n_query=n_query)
     tasks = sample_episodes(features.labels, **task, n_episodes=n_episodes, seed=seed,
                             classes=features.classes)

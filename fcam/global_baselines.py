@@ -6,7 +6,7 @@
 __all__ = ['Euclidean', 'Cosine', 'SimpleShot', 'MetaBaseline', 'Matching', 'FittedBaseline', 'LinearClassifier',
            'CosineClassifier', 'LogisticRegression']
 
-# %% ../nbs/13c_global.ipynb #595e6b55
+# %% ../nbs/13c_global.ipynb #cac7e3f2
 import torch
 from fastcore.basics import patch
 from fastcore.meta import delegates
@@ -17,7 +17,7 @@ from .checks import check_count, check_number, check_seed
 from .exact import CosineMetric
 from .rules import Baseline, OfMetric, register
 
-# %% ../nbs/13c_global.ipynb #c4803973
+# %% ../nbs/13c_global.ipynb #1f6c4026
 def _global(x):
     "The mean over the patches of each image"
     return x.mean(-2)
@@ -36,13 +36,13 @@ class Euclidean(Baseline):
         "Of every query with every class"
         return _minus_squared_distances(_global(query), _global(support).mean(-2))
 
-# %% ../nbs/13c_global.ipynb #8c0278ed
+# %% ../nbs/13c_global.ipynb #5cf3cab9
 @register('cosine')
 class Cosine(OfMetric):
     "Cosine to the mean of the class, the nearest prototype of the tables"
     def __init__(self): super().__init__(CosineMetric())
 
-# %% ../nbs/13c_global.ipynb #4efd53a4
+# %% ../nbs/13c_global.ipynb #e62c11bf
 @register('simpleshot')
 class SimpleShot(Baseline):
     "As euclidean, of features centred and scaled to length one (SimpleShot, Wang et al. 2019)"
@@ -54,6 +54,9 @@ class SimpleShot(Baseline):
         if mean is not None and (mean.ndim != 1 or not mean.is_floating_point()): raise ValueError(
             f'mean is {mean.dtype} {tuple(mean.shape)}: give one number for each feature')
         self.register_buffer('mean', mean, persistent=False)
+
+    @property
+    def label(self): return self.name + ' (mean of the support)'*(self.mean is None)
 
     def scores(self,
         support:Tensor, # `(tasks, n_way, n_shot, n, n_features)`
@@ -68,7 +71,7 @@ class SimpleShot(Baseline):
         support = F.normalize(support-mean.unsqueeze(-2), dim=-1)
         return _minus_squared_distances(F.normalize(query-mean, dim=-1), support.mean(-2))
 
-# %% ../nbs/13c_global.ipynb #371199e5
+# %% ../nbs/13c_global.ipynb #430aa031
 @register('meta_baseline')
 class MetaBaseline(Cosine):
     "As cosine, times a learned temperature (Meta-Baseline, Chen et al. 2021)"
@@ -86,7 +89,7 @@ class MetaBaseline(Cosine):
         "The temperature times the cosine"
         return self.temperature*super().scores(support, query)
 
-# %% ../nbs/13c_global.ipynb #fbc4e365
+# %% ../nbs/13c_global.ipynb #f9aeaaa4
 @register('matching')
 class Matching(Baseline):
     "Attention to all images of the support, summed by class (MatchingNet, Vinyals et al. 2016)"
@@ -105,7 +108,7 @@ class Matching(Baseline):
         cosines = torch.einsum('tqd,tksd->tqks', query, support)
         return (self.scale*cosines).logsumexp(-1).log_softmax(-1)
 
-# %% ../nbs/13c_global.ipynb #3ee97942
+# %% ../nbs/13c_global.ipynb #4ad1a530
 class FittedBaseline(Baseline):
     "A last layer trained on the support of each task, by SGD; the features get no gradient"
     at_once = 100
@@ -126,7 +129,7 @@ class FittedBaseline(Baseline):
             dampening=check_number('dampening', dampening, '[0, 1]'),
             weight_decay=check_number('weight_decay', weight_decay, '[0, inf)'))
 
-# %% ../nbs/13c_global.ipynb #739aa17c
+# %% ../nbs/13c_global.ipynb #b2e64384
 def _random_layer(n_way, n_features, generator):
     "Weights `(n_way, n_features)` and bias `(n_way,)` as `nn.Linear` begins"
     def draw(*size): return (2*torch.rand(*size, generator=generator)-1)/n_features**0.5
@@ -146,7 +149,7 @@ def _fit(self:FittedBaseline, images, labels, layer, generator):
             loss.backward()
             optimizer.step()
 
-# %% ../nbs/13c_global.ipynb #052f3244
+# %% ../nbs/13c_global.ipynb #82df301e
 @patch
 def scores(self:FittedBaseline,
     support:Tensor, # `(tasks, n_way, n_shot, n, n_features)`
@@ -163,7 +166,7 @@ def scores(self:FittedBaseline,
         self._fit(images, labels, layer=layer, generator=generator)
     return self.logits(_global(query), *(x.detach() for x in layer))
 
-# %% ../nbs/13c_global.ipynb #d593f58c
+# %% ../nbs/13c_global.ipynb #62288911
 @register('linear_classifier')
 class LinearClassifier(FittedBaseline):
     "A linear layer fitted to the support of each task (Baseline, Chen et al. 2019)"
@@ -183,7 +186,7 @@ class LinearClassifier(FittedBaseline):
         "Linear in the features"
         return images@weight.mT+bias.unsqueeze(1)
 
-# %% ../nbs/13c_global.ipynb #e1e0b3d9
+# %% ../nbs/13c_global.ipynb #45ef2d5f
 @register('cosine_classifier')
 @delegates()
 class CosineClassifier(FittedBaseline):
@@ -195,7 +198,7 @@ class CosineClassifier(FittedBaseline):
         super().__init__(**kwargs)
         self.scale = check_number('scale', scale, '(0, inf)')
 
-# %% ../nbs/13c_global.ipynb #1890af3b
+# %% ../nbs/13c_global.ipynb #77133957
 @patch
 def first_layer(self:CosineClassifier,
     n_way:int, # classes
@@ -216,7 +219,7 @@ def logits(self:CosineClassifier,
     images = images/(images.norm(dim=-1, keepdim=True)+1e-5)
     return self.scale*length.unsqueeze(1)*(images@F.normalize(weight, dim=-1).mT)
 
-# %% ../nbs/13c_global.ipynb #00c1ce29
+# %% ../nbs/13c_global.ipynb #2452224f
 def _logistic(gram, wanted, C, n_steps=1000, tolerance=1e-7):
     "The numbers a `(tasks, n_images, n_way)` and biases `(tasks, 1, n_way)` at the minimum"
     n, half = gram.shape[-1], C/2
@@ -233,7 +236,7 @@ def _logistic(gram, wanted, C, n_steps=1000, tolerance=1e-7):
         found = found-inverse@rest
     return found[:, :n], found[:, n:]
 
-# %% ../nbs/13c_global.ipynb #f376de7c
+# %% ../nbs/13c_global.ipynb #c5c7af1f
 @register('logistic_regression')
 class LogisticRegression(Baseline):
     "Logistic regression on the support of each task, by unit features (RFS, Tian et al. 2020)"

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageFont
 from torch import Tensor
+from .checks import check_count, check_number
 from .memory import free_memory, megabytes
 
 # %% auto #0
@@ -126,11 +127,13 @@ def _draw_glyphs(
     fragments:Tensor, # `(n_fragments, 1, side, side)` in [0, 1], for the background
     size:int, # pixels
     generator:torch.Generator, # source of randomness
+    letter:tuple=(0.55, 0.8), # smallest and largest side of a character, fraction of the image
+    clutter:int=5, # pieces of characters in the background
 )->Tensor: # `(n, 3, size, size)` uint8
     "Images of characters: random colours, place, size and slant, over a cluttered background"
     n = len(masks)
-    images, colours = _backgrounds(fragments, n, size, generator)
-    places = _placements(n, scale=(0.55, 0.8), angle=15, shift=0.9, generator=generator)
+    images, colours = _backgrounds(fragments, n, size, generator, n_pieces=clutter)
+    places = _placements(n, scale=letter, angle=15, shift=0.9, generator=generator)
     alpha = F.avg_pool2d(_place(masks, places, 2*size), 2)
     inks = torch.rand(n, 6, 3, generator=generator)
     contrast = torch.cdist(inks, colours).amin(-1)
@@ -158,13 +161,14 @@ def _glyph_set(
     n_per_class:int, # images per class
     size:int, # pixels
     generator:torch.Generator, # source of randomness
+    **kwargs, # `letter` and `clutter`, for `_draw_glyphs`
 )->Tensor: # `(n_classes*n_per_class, 3, size, size)` uint8, class by class
     "Images of each character in random fonts; the background shows pieces of these characters only"
     masks, chosen = [o.float()/255 for o in _glyph_masks(chars)], []
     fragments = _pieces(torch.cat(masks), 512, generator)
     for o in masks: chosen.append(o[torch.randint(len(o), (n_per_class,), generator=generator)])
     parts = torch.cat(chosen)[:,None].split(256)
-    return torch.cat([_draw_glyphs(o, fragments, size, generator) for o in parts])
+    return torch.cat([_draw_glyphs(o, fragments, size, generator, **kwargs) for o in parts])
 
 # %% ../nbs/04_glyphs.ipynb #f04c4685
 def cache_folder()->Path:
@@ -191,6 +195,12 @@ def _cached(
     return arrays
 
 # %% ../nbs/04_glyphs.ipynb #fc26cb46
+def _check_look(letter, clutter):
+    "`ValueError` for letters that do not fit in, or a number of pieces that is none"
+    low, high = (check_number('letter', side, '[0.1, 1]') for side in letter)
+    if low > high: raise ValueError(f'letter is {letter}: give the smallest side first')
+    return dict(letter=(low, high), clutter=check_count('clutter', clutter, '[0, 1000]'))
+
 def _check_glyphs(n_per_class, size, seed):
     "`ValueError` for numbers that give no glyphs, or more than the memory holds"
     whole = all(isinstance(o, (int, np.integer)) for o in (n_per_class, size, seed))
@@ -207,15 +217,19 @@ def glyph_arrays(
     n_per_class:int=100, # images per class, 1 or more
     size:int=48, # height and width of an image in pixels, 16 or more
     seed:int=0, # fixes every image
+    letter:tuple=(0.55, 0.8), # smallest and largest side of a letter, fraction of the image's
+    clutter:int=5, # pieces of other letters behind it
 )->dict: # 'train', 'valid', 'test' to `{class: (n_per_class, 3, size, size) uint8 array}`
     "Images of 64 training, 16 validation and 20 test letters; `ValueError` for bad numbers"
     _check_glyphs(n_per_class, size, seed)
+    look = _check_look(letter, clutter)
     def draw():
         generator = torch.Generator().manual_seed(seed)
-        sets = {k: _glyph_set(o, n_per_class, size, generator) for k, o in _GLYPHS.items()}
+        sets = {k: _glyph_set(o, n_per_class, size, generator, **look) for k, o in _GLYPHS.items()}
         return {k: o.numpy() for k, o in sets.items()}
-    versions = f'v1-mpl{matplotlib.__version__}-pil{PIL.__version__}'
-    arrays = _cached(f'glyphs-{versions}-n{n_per_class}-s{size}-seed{seed}.npz', draw)
+    name = f'v1-mpl{matplotlib.__version__}-pil{PIL.__version__}-n{n_per_class}-s{size}-seed{seed}'
+    if look != dict(letter=(0.55, 0.8), clutter=5): name += f'-{letter[0]}-{letter[1]}-{clutter}'
+    arrays = _cached(f'glyphs-{name}.npz', draw)
     sets = {}
     for k, chars in _GLYPHS.items():
         names = [unicodedata.name(c).lower().replace(' ', '_') for c in chars]

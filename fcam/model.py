@@ -20,9 +20,8 @@ from .accuracy import Accuracy
 from .exact import CosineMetric, EMDMetric
 from .checks import check_count, check_number, check_seed, check_switch
 from .encoder import ResNet12, n_features_of
-from .episodes import image_lists, sample_episodes, used_images
-from .evaluate import (FeatureBank, FreshFeatures, embed, eval_mode, evaluate,
-                           evaluation_precision)
+from .episodes import image_lists
+from .evaluate import embed, eval_mode, evaluate, evaluation_precision
 from .files import save_tensors, write_json
 from .images import channels_first, load_image, shrink_image
 from .metric import AdaptiveMetric
@@ -32,6 +31,7 @@ from .precision import check_precision, choose_precision
 from .prototypes import mean_prototypes, structured_fc
 from .reading import build_section, model_folder, naming, read_config, read_tensors
 from .store import ImageStore
+from .task_features import task_features
 
 # %% ../nbs/18_model.ipynb #717db89e
 def _episode_counts(n_test):
@@ -116,16 +116,6 @@ def check_unseen(self:FCAM,
             f'the model was {use} {len(seen)} of these {store.n_classes} classes, such as '
             f'{seen[0]!r}: give its test classes, or allow_seen=True if you mean it')
 
-# %% ../nbs/18_model.ipynb #f36e8706
-def _features(model, store, task, patches, n_views, fresh, progress):
-    "The features of the images that the tasks ask for: with fresh crops, or a bank of views"
-    source, precision = (model.encoder, store, patches), model.chosen_precision()
-    if fresh: return FreshFeatures(*source, seed=task['seed'], precision=precision)
-    images = used_images(sample_episodes(store.labels, **task, classes=store.classes))
-    if n_views is None: n_views = model.n_views
-    return FeatureBank(*source, n_views=n_views, images=images, seed=task['seed'],
-                       progress=progress, precision=precision)
-
 # %% ../nbs/18_model.ipynb #ac0bff65
 @patch
 def accuracy(self:FCAM,
@@ -142,18 +132,20 @@ def accuracy(self:FCAM,
     progress:bool=False, # show a bar
     n_patches:int=None, # n: patches of an image; default: the model's
     crops:str=None, # 'independent', 'shared' or 'grid'; default: the model's
+    baseline:str=None, # in place of the metric: a name in `baselines()`, or a rule
 )->Accuracy:
     "Accuracy over episodes with its 95 % interval; `ValueError` for too few or seen classes"
     if not allow_seen: self.check_unseen(store)
     if n_episodes is None: n_episodes = self.n_test[check_count('n_shot', n_shot) > 1]
     task = dict(n_way=n_way, n_shot=n_shot, n_query=n_query, n_episodes=n_episodes, seed=seed)
     patches = self.patches.replace(n_patches=n_patches, crops=crops)
-    features = _features(self, store, task, patches=patches, n_views=n_views, fresh=fresh,
-                         progress=progress)
-    structured = n_shot > 1 if structured is None else structured
+    how = dict(n_views=self.n_views if n_views is None else n_views, fresh=fresh,
+               progress=progress, precision=self.chosen_precision())
+    features = task_features(self.encoder, store, patches, [task], **how)
+    if structured is None: structured = n_shot > 1 and baseline is None
     sfc = dict(score_temperature=self.score_temperature) if structured else None
-    return evaluate(self.metric, features, **task, structured=structured, sfc=sfc,
-                    progress=progress)
+    return evaluate(self.metric if baseline is None else baseline, features, **task,
+                    structured=structured, sfc=sfc, progress=progress)
 
 # %% ../nbs/18_model.ipynb #17b8c9c1
 def _encoder_config(encoder):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['check_task', 'Baseline', 'OfMetric', 'register', 'registered', 'build_rule']
 
-# %% ../nbs/13b_rules.ipynb #b2fe9385
+# %% ../nbs/13b_rules.ipynb #acf05521
 from inspect import signature
 
 import torch
@@ -14,7 +14,7 @@ from torch import nn, Tensor
 from .checks import check_count
 from .prototypes import mean_prototypes
 
-# %% ../nbs/13b_rules.ipynb #406ba4e0
+# %% ../nbs/13b_rules.ipynb #0b559271
 def check_task(
     support:Tensor, # `(..., n_way, n_shot, n, n_features)`
     query:Tensor, # `(..., n_query, m, n_features)`
@@ -36,12 +36,15 @@ def check_task(
         f'the leading dimensions of support {tuple(support.shape)} and query '
         f'{tuple(query.shape)} do not broadcast: give both one entry for each task') from e
 
-# %% ../nbs/13b_rules.ipynb #6bba046e
+# %% ../nbs/13b_rules.ipynb #0e006882
 class Baseline(nn.Module):
     "A rule `(support, query) -> scores`; a class of it has `scores` for `(tasks, ...)`"
     name = None   # under which it is registered
     at_once = 4   # tasks that one call of `scores` gets, at most
     slow = False  # whether tables should give it fewer tasks
+
+    @property
+    def label(self): return self.name or type(self).__name__   # what tables call it
 
     def forward(self,
         support:Tensor, # `(..., n_way, n_shot, n, n_features)`
@@ -64,7 +67,7 @@ class Baseline(nn.Module):
         "What each rule says for itself"
         raise NotImplementedError(f'{type(self).__name__} has no method scores(support, query)')
 
-# %% ../nbs/13b_rules.ipynb #a9cb910b
+# %% ../nbs/13b_rules.ipynb #f6d2efc2
 class OfMetric(Baseline):
     "The rule that a metric makes with the mean prototypes of equation (2)"
     def __init__(self,
@@ -80,10 +83,10 @@ class OfMetric(Baseline):
         "The metric's scores with the mean prototypes"
         return self.metric(query, mean_prototypes(support, check=False))
 
-# %% ../nbs/13b_rules.ipynb #ab423225
+# %% ../nbs/13b_rules.ipynb #99249284
 _rules = {}
 
-# %% ../nbs/13b_rules.ipynb #425c515d
+# %% ../nbs/13b_rules.ipynb #12acce08
 def register(
     name:str, # such as 'simpleshot'
 ): # decorator of a class derived from `Baseline`
@@ -102,7 +105,7 @@ def registered()->dict: # name to class, in the order of registration
     "All rules that have a name by now"
     return dict(_rules)
 
-# %% ../nbs/13b_rules.ipynb #03af2522
+# %% ../nbs/13b_rules.ipynb #e6df1c20
 def build_rule(
     name:str, # one of `registered()`
     **settings, # arguments of its class
