@@ -143,8 +143,9 @@ def training_of(
         n_epochs = sum(getattr(p, name) for name in names)
         if part == last and not n_epochs: raise ValueError(
             f'{row.name} is measured after {row.stage}, which has no epochs: give {names[-1]}')
+        network = row.network if chain and chain.part == 'calibration' else 'teacher'
         if n_epochs: chain = Training(part, part_preset(p, part), seed, start=chain,
-                                      network=row.network, on=row.trained_on)
+                                      network=network, on=row.trained_on)
         if part == last: return chain
 
 # %% ../nbs/32_experiments.ipynb #35e3c45a
