@@ -19,7 +19,7 @@ _others = {
     'Sinkhorn, fixed eps': 'sinkhorn', 'largest similarity': 'max_similarity'}
 _teacher = 'calibration (teacher)'
 _rule_rows = [Row(name, _teacher, rule) for name, rule in (_rivals | _others).items()]
-_metric_claims = [Claim('Adaptive Metric', name) for name in
+_metric_claims = [Claim('Adaptive Metric', name, ours=True) for name in
                   ('cosine of means', 'DeepEMD v2', "EMD with the paper's weights")]
 _in_paper = dict(
     mini_imagenet={'MatchNet': (63.08, 75.99), 'ProtoNet': (60.37, 78.02),
@@ -57,8 +57,9 @@ _ablation = Experiment('ablation',
         Row('Adaptive Metric, averaged', settings=_longer)),
     claims=(Claim('Feature Calibration', 'neither'), Claim('Adaptive Metric', 'neither'),
         Claim('both', 'Feature Calibration'), Claim('both', 'Adaptive Metric'),
-        Claim('Feature Calibration', 'neither, equal epochs'),
-        Claim('both', 'Adaptive Metric, equal epochs'), Claim('both', 'Adaptive Metric, averaged')),
+        Claim('Feature Calibration', 'neither, equal epochs', ours=True),
+        Claim('both', 'Adaptive Metric, equal epochs', ours=True),
+        Claim('both', 'Adaptive Metric, averaged', ours=True)),
     paper=dict(mini_imagenet=_shots({'neither': (67.57, 83.39), 'both': (70.47, 85.71),
         'Feature Calibration': (69.54, 85.28), 'Adaptive Metric': (69.01, 84.41)})),
     note='Equal epochs and averaged are ours: as many further epochs of L_CE alone, and the '
@@ -110,7 +111,8 @@ def _direction(there, here, suffix):
 _cross_domain = Experiment('cross_domain',
     'FCAM generalises to another domain better than all others.', 'Table 5 (across domains)',
     rows=(*_direction('data', 'other', ''), *_direction('other', 'data', ', back')),
-    claims=tuple(Claim(f'FCAM{suffix}', name + suffix) for suffix in ('', ', back')
+    claims=tuple(Claim(f'FCAM{suffix}', name + suffix, ours=bool(suffix))
+                 for suffix in ('', ', back')
                  for name in (*_classifiers, 'DeepEMD v2')),
     paper=dict(mini_imagenet=_shots({'ProtoNet': (50.01, 72.02), 'MatchNet': (51.65, 69.14),
         'cosine classifier': (44.17, 69.01), 'linear classifier': (50.37, 73.30),
@@ -145,8 +147,8 @@ _global = Experiment('global',
     rows=(*_global_rows(' without', 'warm-up', _none),
         *_global_rows(' with', _teacher, {}),
         *_global_rows(', equal epochs', 'calibration (student)', _longer, network='student')),
-    claims=tuple(Claim(f'{name} with', name + other) for other in (' without', ', equal epochs')
-                 for name in _global_names),
+    claims=tuple(Claim(f'{name} with', name + other, ours=other != ' without')
+                 for other in (' without', ', equal epochs') for name in _global_names),
     paper=dict(mini_imagenet=_shots(_of_paper)))
 
 # %% ../nbs/32c_claims.ipynb #9c0d02cf
@@ -176,7 +178,7 @@ _tsne = Experiment('tsne', 'Feature Calibration makes better clusters of new cla
     rows=(Row('without', 'warm-up', measure='clusters'),
         Row('with', _teacher, measure='clusters'),
         Row('equal epochs', 'calibration (student)', settings=_longer, measure='clusters')),
-    claims=(Claim('with', 'without'), Claim('with', 'equal epochs')))
+    claims=(Claim('with', 'without'), Claim('with', 'equal epochs', ours=True)))
 
 _plans = Experiment('plans',
     'For sets of similar patches the Adaptive Metric makes smoother plans than EMD, and predicts '
@@ -200,10 +202,11 @@ _hard_labels = Experiment('hard_labels',
         Row('soft labels, teacher', _teacher, 'cosine'),
         Row('soft labels, order drawn', _teacher, 'cosine', settings=dict(permute=True))),
     claims=(Claim('soft labels, teacher', 'warm-up'),
-        Claim('soft labels, student', 'L_CE alone'),
-        Claim('soft labels, teacher', 'L_CE alone, averaged'),
-        Claim('soft labels, student', 'hard labels on all crops'),
-        Claim('soft labels, teacher', 'hard labels on all crops, averaged')),
+        Claim('soft labels, teacher', 'L_CE alone'),
+        *(Claim('soft labels, teacher', name, ours=True) for name in
+          ('L_CE alone, averaged', 'hard labels on all crops, averaged')),
+        *(Claim('soft labels, student', name, ours=True) for name in
+          ('L_CE alone', 'hard labels on all crops'))),
     note='Rule: cosine of the mean features. All rows but the first have equal epochs; L_CE alone '
          'sees one crop an image.')
 

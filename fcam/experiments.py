@@ -52,9 +52,10 @@ class Claim(NamedTuple):
     second:str # name of another; or of the same, for two columns
     column:str=None # default: every column that both have
     of_second:str=None # column of the second row; default: the same
+    ours:bool=False # not a claim of the paper: it has no part in the verdict of the experiment
     def __str__(self):
         if self.of_second: return f'{self.first}: {self.column} above {self.of_second}'
-        return f'{self.first} above {self.second}' + f': {self.column}'*bool(self.column)
+        return f'{self.first} above {self.second}'
 
 # %% ../nbs/32_experiments.ipynb #c26b953e
 @dataclass(frozen=True)
@@ -209,17 +210,17 @@ def paired_verdict(
     first:list, # a seed: the values of the row that is said to be larger, task by task
     second:list, # a seed: those of the other
     same_encoder:bool=False, # are both measured on the features of one encoder?
-    least:int=3, # trainings that a verdict needs, where they differ
+    least:int=3, # trainings that an interval over them needs
 )->Verdict:
-    "Compares two rows; `ValueError` for other seeds or values that are not finite"
+    "Compares two rows, over trainings where there are enough; `ValueError` for unequal seeds"
     if len(first) != len(second) or not first: raise ValueError(
         f'{len(first)} and {len(second)} seeds: compare rows of the same seeds, one or more')
     found = [_differences(*pair) for pair in zip(first, second)]
     per_seed = tuple(map(fmean, found))
-    if same_encoder: mean, half = _pooled_interval(found)
-    else: mean, half = mean_interval(per_seed)
-    if not same_encoder and len(found) < least: half = None
-    over = 'tasks' if same_encoder else 'trainings'
+    over_tasks = same_encoder and len(found) < least
+    mean, half = _pooled_interval(found) if over_tasks else mean_interval(per_seed)
+    if not over_tasks and len(found) < least: half = None
+    over = 'tasks' if over_tasks else 'trainings'
     return Verdict(mean, half, over=over, per_seed=per_seed)
 
 # %% ../nbs/32_experiments.ipynb #25f1942c

@@ -290,7 +290,8 @@ def _during(lab, row, seed, shots):
     found = {}
     for epoch, place in kept.items():
         model = lab._load(row, place)
-        bank, share = lab._features(model, row, [task]), f'after {epoch/training.preset.calibration_epochs:.0%}'
+        bank = lab._features(model, row, [task])
+        share = f'after {epoch/training.preset.calibration_epochs:.0%}'
         found[share] = evaluate(lab.rule(row, model), bank, **task).per_episode
     return found
 
@@ -338,6 +339,7 @@ def verdicts(self:Laboratory,
 
 @patch
 def _same_encoder(self:Laboratory, first, second):
-    "Whether two rows are measured on the features of one encoder"
+    "Whether two rows are measured on the features of one encoder, and not along a training"
+    if 'during' in (first.measure, second.measure): return False
     found = [encoder_of(row, training_of(row, self.preset, 0)) for row in (first, second)]
     return found[0] == found[1]

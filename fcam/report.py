@@ -131,9 +131,10 @@ def _claim_facts(self:Report):
         first = paper.get(claim.first, {}).get(column)
         second = paper.get(claim.second, {}).get(claim.of_second or column)
         theirs = None if None in (first, second) else round(first - second, 4)
-        found.append(dict(claim=str(claim), column=column, paper=theirs, mean=verdict.mean,
-                          half=verdict.half, over=verdict.over, per_seed=[*verdict.per_seed],
-                          verdict=verdict.word))
+        found.append(dict(claim=str(claim), ours=claim.ours, column=column, paper=theirs,
+                          mean=verdict.mean,
+                          half=verdict.half, over=verdict.over, verdict=verdict.word,
+                          per_seed=[*verdict.per_seed]))
     return found
 
 # %% ../nbs/32d_report.ipynb #6f3057aa
@@ -142,11 +143,12 @@ def result(self:Report)->dict: # as JSON takes it
     "Everything that is known by now"
     one, data = self.experiment, self.lab.data
     claims, (source, _) = self._claim_facts(), self._paper()
+    words = [claim['verdict'] for claim in claims if not claim['ours']]
     done = min((len(o) for o in self.values.values()), default=0)
     known = {name: str(o) for name, o in data.items() if o is not None}
     prints = {name: self.lab.fingerprint(name) for name in known}
     return dict(experiment=one.name, claim=one.claim, place=one.place, note=one.note,
-        verdict=overall([claim['verdict'] for claim in claims]), claims=claims,
+        verdict=overall(words), claims=claims,
         rows=[self._row_facts(row) for row in one.rows if row.name in self.values],
         left_out=self.left_out, paper_on=source, size=self.size, seeds=self.seeds[:done],
         complete=done == len(self.seeds), structured=self.lab.structured,
@@ -165,6 +167,7 @@ def _with_half(found, sign=''):
     "A mean with half its interval, to the same digits"
     if found['half'] is None: return _number(found['mean'], sign)
     digits = 3 if abs(found['mean']) < 1 and found['half'] < 1 else 2
+    while digits < 6 and 0 < found['half'] < 0.95*0.1**digits: digits += 1  # one that is not zero
     return f'{found["mean"]:{sign}.{digits}f} ± {found["half"]:.{digits}f}'
 
 def _lines(header, rows):
@@ -202,8 +205,9 @@ def declared_rows(
 def _claim_table(result):
     "The claims with their verdicts"
     header = ['claim', 'column', 'paper', 'ours', 'interval over', 'verdict']
-    rows = [[claim['claim'], claim['column'], _number(claim['paper'], '+'),
-             _with_half(claim, '+'), claim['over'], claim['verdict']] for claim in result['claims']]
+    rows = [[claim['claim'] + ' (ours)'*claim['ours'], claim['column'],
+             _number(claim['paper'], '+'), _with_half(claim, '+'), claim['over'],
+             claim['verdict']] for claim in result['claims']]
     return _lines(header, rows) if rows else 'No claim has all of its rows.'
 
 def _footer(result):
@@ -212,7 +216,9 @@ def _footer(result):
     libraries = ', '.join(f'{name} {known[name]}' for name in ('fcam', 'torch', 'fastai')
                           if name in known)
     several = ('structured FC' if result['structured'] else 'mean prototypes')
-    tasks = ', '.join(f'{o["n"]} {name}' for name, o in result['rows'][0]['ours'].items())
+    counts = {name: o['n'] for name, o in result['rows'][0]['ours'].items()}
+    tasks = ', '.join(f'{n} {name}' for name, n in counts.items() if name.endswith('-shot'))
+    tasks = tasks or f'{max(counts.values())} values a column'
     data = '; '.join(result['data'].values())
     return (f'Size {result["size"]}; {data}; seeds {seeds}, each with its own training '
             f'and its own tasks ({tasks}); several shots by {several}; '
