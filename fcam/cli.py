@@ -13,8 +13,9 @@ from pathlib import Path
 
 from .checks import check_count
 from .commands import end_with
-from .options import (check_options, check_place, command_line, cut_as, data_and_presets,
-                          data_words, given_words, load_data, single_settings, words_as_before)
+from .options import (baseline_lines, check_options, check_place, command_line, cut_as,
+                          data_and_presets, data_words, given_words, load_data,
+                          single_settings, words_as_before)
 
 # %% ../nbs/21_cli.ipynb #c6c721a6
 def _load(words, folder, quiet):
@@ -152,25 +153,22 @@ def _eval_words(model, words):
     return words_as_before(words, known, model.classes, f'the model in {words["model"]}')
 
 def _task(test, words):
-    "The task that the words name, as far as the test classes give it"
+    "The task that the words name, as far as the test classes give it, and how to measure it"
     n_shot, fewest = words.get('n_shot', 1), int(test.labels.bincount().min())
     few = dict(n_way=min(5, test.n_classes), n_query=max(1, min(15, fewest - n_shot)))
-    names = 'n_way', 'n_shot', 'n_query', 'n_episodes', 'seed', 'n_views', 'fresh', 'allow_seen'
+    names = 'n_way', 'n_shot', 'n_query', 'n_episodes', 'seed'
     task = few | dict(n_shot=n_shot, seed=0) | {k: words[k] for k in names if k in words}
-    return task | dict(structured=n_shot > 1 and 'mean' not in words)
+    names = 'n_views', 'fresh', 'allow_seen', 'emd_episodes'
+    how = dict(baselines=words.get('baseline', ()), structured=n_shot > 1 and 'mean' not in words)
+    return task, how | {k: words[k] for k in names if k in words}
 
 # %% ../nbs/21_cli.ipynb #1d25f5d2
 def _measured(model, data, words, log):
-    "A table of one row, and its task in full"
-    from pandas import DataFrame
-    from fcam.results import rule_name
-    task = _task(data.test, words)
-    accuracy = model.accuracy(data.test, **task, progress=log.in_terminal)
-    n_views = None if 'fresh' in task else task.get('n_views', model.n_views)
-    task |= dict(n_episodes=len(accuracy.per_episode), n_views=n_views)
-    rule = rule_name(model) + ', structured FC'*task['structured']
-    table = DataFrame([{'data': data.name, 'metric': rule, f'{task["n_shot"]}-shot': accuracy}])
-    table.attrs = task
+    "A table of the model's metric and of baselines, and its task in full"
+    from fcam.results import task_table
+    task, how = _task(data.test, words)
+    table = task_table(model, data.test, task, **how, train=data.train, progress=log.in_terminal)
+    table.insert(0, 'data', data.name)
     return table
 
 def _table(words, data, log, device):
@@ -180,6 +178,7 @@ def _table(words, data, log, device):
     for model in models.values(): cut_as(model, words)
     names = 'n_episodes', 'n_query', 'seed', 'allow_seen', 'emd_episodes'
     return results_table(models, data.test, **{k: words[k] for k in names if k in words},
+                         baselines=words.get('baseline', ()), train=data.train,
                          progress=log.in_terminal)
 
 # %% ../nbs/21_cli.ipynb #c458e96d
@@ -210,7 +209,8 @@ def fcam_eval(
     size:str=None, # shorter side of the images, pixels, or full; default: as large as crops need
     skip_broken:bool=False, # leave out image files that cannot be read, and count them
     table:bool=False, # all stages of a run by all rules, as at the end of the training
-    emd_episodes:int=None, # of exact EMD in the table, at most; default: 600, 0 for none
+    baseline:list=None, # compare with this classifier, may be given again; all: with each
+    emd_episodes:int=None, # of exact transport, at most; default: 600, 0 for none in the table
     n_way:int=None, # N: classes a task; default: 5, or as many as there are
     n_shot:int=None, # K: support images a class; default: 1
     n_query:int=None, # Q: query images a class; default: 15, or as many as there are
@@ -245,9 +245,10 @@ def _measure(fcam, data, words, folder, log, line):
     log.line(table_text(table, data.test.n_classes), always=True)
     cut = dict(n_patches=fcam.patches.n_patches, crops=fcam.patches.crops)
     record.result(task=table.attrs | cut, results=table_records(table))
-    if len(table) == 1:
-        accuracies = table.iloc[0, -1].per_episode.tolist()
-        record.keep_table('episodes.csv', DataFrame(dict(accuracy=accuracies)), index='episode')
+    if 'table' not in words:
+        columns = ['accuracy'] if len(table) == 1 else list(table['metric'])
+        episodes = DataFrame([a.per_episode.tolist() for a in table.iloc[:, -1]], columns).T
+        record.keep_table('episodes.csv', episodes, index='episode')
     if hasattr(fcam.metric, 'transport'):
         record.keep('decision.png', lambda path: save_decision(fcam, data, path))
     record.end()
@@ -357,7 +358,7 @@ def train_command():
 
 def eval_command():
     "Runs `fcam_eval`"
-    end_with(fcam_eval)
+    end_with(fcam_eval, baseline_lines())
 
 def predict_command():
     "Runs `fcam_predict`"
