@@ -16,7 +16,7 @@ from fastai.torch_core import get_model, maybe_gather
 from fastcore.basics import patch, store_attr
 from torch import Tensor, nn
 
-from .checks import check_count, check_number, check_switch
+from .checks import check_choice, check_count, check_number, check_switch, soft_targets
 from .losses import cascade_kl
 from .patches import RandomPatches
 
@@ -93,6 +93,7 @@ def _check_calibration(n_patches, n_hard, **settings):
     check_count('warmup_epochs', settings['warmup_epochs'], '[0, inf)')
     check_number('class_temperature', settings['class_temperature'], '(0, inf]')
     check_switch('permute', settings['permute'])
+    check_choice('soft_target', settings['soft_target'], soft_targets)
 
 # %% ../nbs/07_calibration.ipynb #07af7bb9
 class FeatureCalibration(Callback):
@@ -106,10 +107,12 @@ class FeatureCalibration(Callback):
         class_temperature:float=inf, # of the class weights w_i: inf is UniCon KL, 1 classical KL
         permute:bool=False, # a fresh random order of the classes at each step
         momentum:float=0.999, # m of the `MomentumTeacher` that is added where there is none
+        soft_target:str='teacher', # whose labels the other patches get: 'teacher', 'label', 'none'
     ):
         patches = RandomPatches(n_patches=4, size=84) if patches is None else patches
         _check_calibration(patches.n_patches, n_hard, soft_weight=soft_weight, permute=permute,
-                           warmup_epochs=warmup_epochs, class_temperature=class_temperature)
+                           warmup_epochs=warmup_epochs, class_temperature=class_temperature,
+                           soft_target=soft_target)
         store_attr()
         self.epochs_done,self.started,self.soft_loss = 0,False,None
         self._soft_sum,self._n_soft = 0.,0
@@ -123,8 +126,13 @@ class FeatureCalibration(Callback):
 # %% ../nbs/07_calibration.ipynb #03a6d296
 @patch(as_prop=True)
 def calibrating(self:FeatureCalibration):
-    "Whether the warm-up is over, so that the teacher takes part"
+    "Whether the warm-up is over, so that there is a teacher"
     return self.epochs_done >= self.warmup_epochs
+
+@patch(as_prop=True)
+def target(self:FeatureCalibration):
+    "Whose labels the patches beyond the first l get now: `soft_target`, in the warm-up 'none'"
+    return self.soft_target if self.calibrating else 'none'
 
 # %% ../nbs/07_calibration.ipynb #e424b013
 @patch
@@ -140,30 +148,44 @@ def before_train(self:FeatureCalibration):
 @patch
 def before_batch(self:FeatureCalibration):
     "Images to patches, image after image, in one batch"
-    self.n = self.patches.n_patches if self.calibrating else self.n_hard
+    self.n = self.n_hard if self.target == 'none' else self.patches.n_patches
     self.learn.xb = (self.patches(*self.learn.xb, n_patches=self.n).flatten(0, 1),)
 
 # %% ../nbs/07_calibration.ipynb #9477de3a
 @patch
 def after_pred(self:FeatureCalibration):
-    "Soft labels of the teacher; mean logits of the first l patches in place of the prediction"
+    "Mean logits of the first l patches in place of the prediction; the teacher's soft labels"
     logits = self.learn.pred.unflatten(0, (-1, self.n))
     self.learn.pred = logits[:, :self.n_hard].mean(1)
-    if not self.calibrating: return
-    self._student = logits[:, self.n_hard:].flatten(0, 1)
+    self._logits, self._student = logits, logits[:, self.n_hard:].flatten(0, 1)
+    if self.target != 'teacher': return
     patches = self.learn.xb[0].unflatten(0, (-1, self.n))[:, self.n_hard:].flatten(0, 1)
     with torch.no_grad(): self._teacher = self.learn.momentum_teacher.teacher(patches)
 
 # %% ../nbs/07_calibration.ipynb #5ee060d3
 @patch
 def after_loss(self:FeatureCalibration):
-    "Adds lambda times the loss for soft labels"
-    if not self.calibrating: return
+    "Adds lambda times the loss for soft labels, or takes the labels of the images for all patches"
+    if self.target == 'none': return
+    if self.target == 'teacher': self._add_soft_loss()
+    else: self.learn.loss_grad = self._label_loss()
+    self.learn.loss = self.learn.loss_grad.clone()
+
+@patch
+def _add_soft_loss(self:FeatureCalibration):
+    "Equation (13)"
     soft = cascade_kl(self._student, self._teacher, temperature=self.class_temperature,
                       permute=self.permute)
     self.learn.loss_grad = self.learn.loss_grad + self.soft_weight*soft
-    self.learn.loss = self.learn.loss_grad.clone()
     self._soft_sum,self._n_soft = self._soft_sum + maybe_gather(soft.detach()),self._n_soft + 1
+
+@patch
+def _label_loss(self:FeatureCalibration):
+    "The loss function of the learner on all patches, each with the label of its image"
+    logits, labels = self._logits.flatten(0, 1), self.learn.yb
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    with torch.autocast(logits.device.type, enabled=False):
+        return self.learn.loss_func(logits, *(y.repeat_interleave(self.n, 0) for y in labels))
 
 # %% ../nbs/07_calibration.ipynb #d355d77a
 def check_loss(

@@ -14,7 +14,7 @@ import torch
 from torch import nn, Tensor
 from torch.nn import functional as F
 
-from .checks import check_choice
+from .checks import check_choice, check_number
 from .metric import check_sets, cosine_cost, cross_weights
 from .sinkhorn import check_problem
 from .threads import usable_cpus
@@ -84,6 +84,12 @@ class EMDMetric(nn.Module):
         self.centre = centre
         self.weights = check_choice('weights', weights, ('paper', 'deepemd'))
 
+    def settings(self)->dict:
+        "The arguments that build such a metric again"
+        return dict(centre=self.centre, weights=self.weights)
+
+    def extra_repr(self): return ', '.join(f'{k}={v!r}' for k, v in self.settings().items())
+
     def transport(self,
         query:Tensor, # `(..., n_query, n, n_features)`
         proto:Tensor, # `(..., n_way, m, n_features)`
@@ -103,16 +109,32 @@ class EMDMetric(nn.Module):
 
 # %% ../nbs/13a_exact.ipynb #e96984ff
 class CosineMetric(nn.Module):
-    "Similarity of two sets of patches by the cosine of their means; no parameters"
+    "Similarity of two sets of patches by the cosine of their means"
+    def __init__(self,
+        temperature:float=None, # where a learned factor on the cosine starts; default: none
+    ):
+        super().__init__()
+        self.start, self.temperature = temperature, None
+        if temperature is not None:
+            self.start = check_number('temperature', temperature, '(0, 1000]')
+            self.temperature = nn.Parameter(torch.tensor(self.start))
+
+    def settings(self)->dict:
+        "The arguments that build such a metric again"
+        return dict(temperature=self.start)
+
+    def extra_repr(self): return ', '.join(f'{k}={v!r}' for k, v in self.settings().items())
+
     def forward(self,
         query:Tensor, # `(..., n_query, n, n_features)`
         proto:Tensor, # `(..., n_way, m, n_features)`
-    )->Tensor: # `(..., n_query, n_way)`, in [-1, 1]
+    )->Tensor: # `(..., n_query, n_way)`, in [-1, 1], times the temperature where there is one
         "Score of every query with every class; `ValueError` for shapes that do not fit"
         check_sets(query, proto)
         with torch.autocast(query.device.type, enabled=False):
             query, proto = (_unit_mean(x) for x in (query, proto))
-            return query@proto.mT
+            cosines = query@proto.mT
+            return cosines if self.temperature is None else self.temperature*cosines
 
 def _unit_mean(x):
     "Mean of each set, of length one, in float32 at least"

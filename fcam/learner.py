@@ -28,8 +28,9 @@ from .data import FewShotData
 from .distributed import check_divides, from_main, is_main, join, n_ranks
 from .encoder import ResNet12, n_features_of
 from .evaluate import Accuracy
-from .metric import AdaptiveMetric
+from .metric_words import metric_of, temperature_of
 from .model import FCAM, Classifier, choose_device, load_fcam
+from .optimizers import stage_optimizer, stage_schedule
 from .precision import check_precision, choose_precision
 from .presets import Preset, choose_preset
 from .refusals import ClassesDiffer
@@ -38,7 +39,7 @@ from .run_folder import RunFolder, run_facts
 from .start import keep_head, prepare, read_start
 from .threads import ThreadsByLoad
 from .training import (check_tasks, fit_stage, meta_learner, patches_of,
-                           pretraining_callbacks, stage_optimizer)
+                           pretraining_callbacks)
 from .waits import for_device
 
 _all_ = ['load_fcam']  # so that one import serves training and loading
@@ -76,7 +77,9 @@ class FCAMLearner(ClassesDiffer, ResumingLearner):
         for_device(self, precision, others=_teachers)
 
 # %% ../nbs/20_learner.ipynb #f309cadd
-def _teachers(learn): return [learn.momentum_teacher.teacher]*learn.feature_calibration.started
+def _teachers(learn):
+    asked = learn.feature_calibration.target == 'teacher'
+    return [learn.momentum_teacher.teacher] if asked else []
 
 # %% ../nbs/20_learner.ipynb #5b055ca0
 @patch(as_prop=True)
@@ -166,9 +169,9 @@ def _fit(learn, fitted, call, stage, n_epochs, modules, state, start=None):
     def facts():
         outer = None if fitted is learn else learner_state(learn)
         return dict(history=learn.history, stages=list(learn.stages), outer=outer)
-    run = learn.run_folder
+    run, metric = learn.run_folder, getattr(get_model(fitted.model), 'metric', None)
     return fit_stage(fitted, learn.history, stage, n_epochs=n_epochs, modules=modules,
-        schedule=learn.preset.schedule(stage), start=start,
+        schedule=stage_schedule(learn.preset, stage, metric), start=start,
         save=run and run.saver(call, stage, state=state, facts=facts)).best
 
 def _keep(learn, name, encoder, metric=None, head=None):
@@ -254,19 +257,20 @@ def load(self:FCAMLearner,
 def meta_train(self:FCAMLearner,
     module_epochs:int=None, # the Modulate Module alone; default: the preset's
     joint_epochs:int=None, # everything; default: the preset's
-    metric:nn.Module=None, # default: a fresh `AdaptiveMetric`
+    metric:nn.Module=None, # default: a fresh one, as the preset names it
     cbs=None, # more callbacks, one or a list, for the learner of this stage
-)->FCAMLearner: # itself; `meta` is the learner of this stage
+)->FCAMLearner: # itself; `meta` is the learner of these stages, where there are any
     "The Modulate Module alone, then everything (paper, Algorithm 1, right); goes on in the folder"
     epochs = dict(module_epochs=module_epochs, joint_epochs=joint_epochs)
     p = choose_preset(self.data, self.preset, **epochs)
+    alone = p.learns_alone if metric is None else bool(list(metric.parameters()))
+    plan = {'module': p.module_epochs*alone, 'joint': p.joint_epochs}
+    plan = {stage: n for stage, n in plan.items() if n}
+    if not plan: return self
     encoder = deepcopy(self.encoder)
-    metric = metric or AdaptiveMetric(n_features_of(encoder, p.patch_size))
+    metric = metric or metric_of(p, n_features_of(encoder, p.patch_size))
     self.meta = meta_learner(self.data, encoder, metric, preset=p, cbs=cbs,
                              precision=self.precision)
-    n_module = p.module_epochs if list(metric.parameters()) else 0
-    plan = {'module': n_module, 'joint': p.joint_epochs}
-    plan = {stage: n for stage, n in plan.items() if n}
     with _todo(self, 'meta_train', plan) as (stages, state):
         accuracy = None
         for stage in stages:
@@ -299,12 +303,12 @@ def fcam(self:FCAMLearner,
     elif self.meta is not None: encoder, metric = self.meta.model.encoder, self.meta.model.metric
     else: encoder, metric = self.encoder, None
     p = self.preset
-    metric = metric or AdaptiveMetric(n_features_of(encoder, p.patch_size), modulated=False)
+    metric = metric or metric_of(p, n_features_of(encoder, p.patch_size), modulated=False)
     info = dict(data=self.data.name, benchmark=self.data.benchmark, preset=p.settings(),
                 epochs=len(self.history), precision=self.precision)
     if self.start: info['start'] = self.start
     model = FCAM(deepcopy(encoder), deepcopy(metric), deepcopy(self.patches),
-        score_temperature=p.score_temperature, classes=self.data.splits, n_test=p.n_test,
+        score_temperature=temperature_of(metric, p), classes=self.data.splits, n_test=p.n_test,
         n_views=p.n_views, info=info)
     model.precision = self.precision
     return model.to(next(encoder.parameters()).device)

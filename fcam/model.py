@@ -17,14 +17,13 @@ from torch import Tensor, nn
 
 from . import __version__
 from .accuracy import Accuracy
-from .exact import CosineMetric, EMDMetric
 from .checks import check_count, check_number, check_seed, check_switch
 from .encoder import ResNet12, n_features_of
 from .episodes import image_lists
 from .evaluate import embed, eval_mode, evaluate, evaluation_precision
 from .files import save_tensors, write_json
 from .images import channels_first, load_image, shrink_image
-from .metric import AdaptiveMetric
+from .metric_words import built_metric, metric_config
 from .patches import RandomPatches, named_generator
 from .plots import plot_decision
 from .precision import check_precision, choose_precision
@@ -154,15 +153,6 @@ def _encoder_config(encoder):
     return dict(name='ResNet12', width=encoder.width, in_channels=encoder.in_channels,
                 drop_block=encoder.drop_block)
 
-def _metric_config(metric):
-    "How to build the metric again; `ValueError` for one that is not of this package"
-    if isinstance(metric, AdaptiveMetric): return dict(name='AdaptiveMetric', **metric.settings())
-    if isinstance(metric, EMDMetric):
-        return dict(name='EMDMetric', centre=metric.centre, weights=metric.weights)
-    if isinstance(metric, CosineMetric): return dict(name='CosineMetric')
-    raise ValueError(f'{type(metric).__name__} cannot be built again from a file: '
-                     'save its state_dict yourself')
-
 # %% ../nbs/18_model.ipynb #863acb62
 def _write_model(path, config, tensors):
     "The two files of a model; what JSON cannot hold is met before anything is written"
@@ -182,18 +172,10 @@ def save(self:FCAM,
     "Writes two files; `ValueError` before that for a metric that cannot be built again"
     config = dict(format=2, fcam=__version__, encoder=_encoder_config(self.encoder),
         n_features=n_features_of(self.encoder, self.patches.size),
-        metric=_metric_config(self.metric), patches=self.patches.settings(),
+        metric=metric_config(self.metric), patches=self.patches.settings(),
         score_temperature=self.score_temperature, n_test=self.n_test, n_views=self.n_views,
         classes=self.classes, info=self.info)
     return _write_model(Path(path).expanduser(), config, tensors=self.state_dict())
-
-# %% ../nbs/18_model.ipynb #cdf2277d
-def _built_metric(name, **arguments):
-    "A metric of this package"
-    kinds = {kind.__name__: kind for kind in (AdaptiveMetric, EMDMetric, CosineMetric)}
-    if name not in list(kinds):
-        raise ValueError(f'metric is {name!r:.80}: take one of {", ".join(kinds)}')
-    return build_section({name: arguments}, name, function=kinds[name])
 
 # %% ../nbs/18_model.ipynb #8a5e1938
 def _built_encoder(config, encoder):
@@ -235,7 +217,7 @@ def _built_model(config, encoder):
     patches = build_section(config, 'patches', function=RandomPatches)
     with torch.device('meta'):
         encoder = _built_encoder(config, encoder)
-        metric = build_section(config, 'metric', function=_built_metric)
+        metric = build_section(config, 'metric', function=built_metric)
     _check_features(config['n_features'], encoder, metric, size=patches.size)
     if not isinstance(config['fcam'], str):
         raise ValueError(f'fcam is {config["fcam"]!r:.80}: the version as text is needed')

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 
 from .checks import check_choice, check_count, check_seed, crop_rules, precisions
-from .presets import parse_setting, presets
+from .presets import parse_setting, presets, setting_words
 
 # %% ../nbs/20d_options.ipynb #903b488a
 benchmarks = dict( # name to the kind of its files and what it is
@@ -231,7 +231,7 @@ def single_settings(
 
 # %% ../nbs/20d_options.ipynb #e4ad0805
 def data_and_presets()->str:
-    "A line for each benchmark and each preset"
+    "A line for each benchmark, each preset, and each setting that is a word"
     lines = ['data:', *(f'  {name:16} {what}' for name, (_, what) in benchmarks.items()),
              f'  {"FOLDER":16} class folders, or train, val and test folders of them', '',
              'presets:']
@@ -239,4 +239,6 @@ def data_and_presets()->str:
         stages = p.warmup_epochs, p.calibration_epochs, p.module_epochs, p.joint_epochs
         lines.append(f'  {name:16} ResNet12 of width {p.width}, {p.n_patches} patches of '
                      f'{p.patch_size} pixels, {" + ".join(map(str, stages))} epochs')
+    lines += ['', 'settings that are words, for --set:']
+    lines += [f'  {name:16} {", ".join(words)}' for name, words in setting_words.items()]
     return '\n'.join(lines)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from fastcore.basics import patch
 
-from .checks import check_count, check_number, check_switch
+from .checks import check_choice, check_count, check_number, check_switch, soft_targets
 
 if TYPE_CHECKING:  # only the commands that train wait for torch
     from fcam.data import FewShotData
 
 # %% auto #0
-__all__ = ['presets', 'step_decay', 'Preset', 'choose_preset', 'parse_setting']
+__all__ = ['setting_words', 'presets', 'step_decay', 'Preset', 'choose_preset', 'parse_setting']
 
 # %% ../nbs/17_presets.ipynb #fff27e31
 def step_decay(
@@ -38,13 +38,19 @@ _ranges = {
     '[2, 100000]': 'bs',
     '[0, 1000000]': 'warmup_epochs calibration_epochs module_epochs joint_epochs',
     '[1, 1000000]': 'n_iters n_valid valid_images n_test',
-    '(0, 1000]': 'warmup_lr calibration_lr module_lr joint_lr score_temperature',
-    '[0, 1000]': 'weight_decay soft_weight',
+    '(0, 1000]': 'warmup_lr calibration_lr module_lr joint_lr score_temperature eps sharpness',
+    '[0, 1000]': 'weight_decay soft_weight weights_lr',
+    '[0, 100]': 'norm_power',
     '[0, 1)': 'momentum',
     '(0, inf]': 'class_temperature',
     '(0, 1]': 'scale',
     '(0, 1)': 'warmup_drops',
 }
+setting_words = dict( # setting to the words that it may be
+    soft_target=soft_targets,
+    metric=('adaptive', 'fixed', 'emd', 'cosine'),
+    weights=('paper', 'deepemd', 'sharp'),
+)
 _range_of = {name: interval for interval, names in _ranges.items() for name in names.split()}
 _checks = dict(int=check_count, float=check_number)
 
@@ -53,6 +59,7 @@ def _checked(field, value):
     "The value of a setting as plain numbers; `ValueError` for another kind, or one out of range"
     name, kind = field.name, field.type
     if kind == 'bool': return check_switch(name, value)
+    if kind == 'str': return check_choice(name, value, setting_words[name])
     if kind != 'tuple':
         if value == 'inf': value = inf                     # as JSON has it
         return _checks[kind](name, value, _range_of[name])
@@ -75,6 +82,8 @@ def _check_together(preset):
         raise ValueError(f'warmup_drops is {p.warmup_drops}: give fractions that increase')
     if p.n_hard >= p.n_train_patches: raise ValueError(
         f'n_hard is {p.n_hard}: give fewer than the {p.n_train_patches} of n_train_patches')
+    if (p.metric, p.weights) == ('emd', 'sharp'): raise ValueError(
+        "weights is 'sharp' and metric 'emd', whose weights do not learn: take paper or deepemd")
     if not any((p.warmup_epochs, p.calibration_epochs, p.module_epochs, p.joint_epochs)):
         raise ValueError('warmup_epochs, calibration_epochs, module_epochs and joint_epochs are '
                          'all 0: give at least one of them')
@@ -100,6 +109,7 @@ class _Pretraining:
     momentum:float=0.999 # m of the teacher
     class_temperature:float=inf # T of the class weights: inf is UniCon KL, 1 the classical KL
     permute:bool=False # a fresh random order of the classes at each step
+    soft_target:str='teacher' # labels of the other patches: 'teacher', 'label' of the image, 'none'
     def __post_init__(self):
         for field in fields(self):
             object.__setattr__(self, field.name, _checked(field, getattr(self, field.name)))
@@ -109,6 +119,12 @@ class _Pretraining:
 @dataclass(frozen=True)
 class Preset(_Pretraining):
     "Settings of one run, by default for mini-ImageNet (Appendix B); `ValueError` out of range"
+    metric:str='adaptive' # 'adaptive'; 'fixed': without the module; 'emd': exact plan; 'cosine'
+    eps:float=0.1 # smoothness: where the prediction starts, or the fixed one
+    weights:str='paper' # of the patches: 'paper', 'deepemd' or 'sharp', as in `AdaptiveMetric`
+    sharpness:float=8. # of 'sharp', where it starts
+    norm_power:float=2. # of 'sharp', where it starts
+    weights_lr:float=0.01 # of sharpness and norm_power; it falls with the rate of the stage
     score_temperature:float=12.5 # on the scores, in the loss and in the classifier
     n_iters:int=50 # optimizer steps an epoch of meta-training
     n_tasks_per_step:int=4 # tasks whose gradients are added up for a step
@@ -124,6 +140,12 @@ class Preset(_Pretraining):
     valid_patches:int=9 # patches an image there, before meta-training
     n_views:int=4 # draws of the patches of a test image
     n_test:tuple=(5000, 600) # test episodes: for one shot, for more
+
+# %% ../nbs/17_presets.ipynb #c48cc809
+@patch(as_prop=True)
+def learns_alone(self:Preset)->bool:
+    "Whether the metric has something to learn while the encoder rests: module, sharpness, power"
+    return self.metric == 'adaptive' or (self.metric, self.weights) == ('fixed', 'sharp')
 
 # %% ../nbs/17_presets.ipynb #f7195cd7
 @patch
@@ -210,6 +232,7 @@ _switches |= dict.fromkeys(('false', 'no', 'off', '0'), False)
 
 def _read(kind, text):
     "The text as a number or a switch, or as it is where it is none"
+    if kind == 'str': return text
     if kind == 'bool': return _switches.get(text.lower(), text)
     try: return int(text) if kind == 'int' else float(text)
     except ValueError: return text
@@ -217,8 +240,8 @@ def _read(kind, text):
 # %% ../nbs/17_presets.ipynb #7ab25a07
 def parse_setting(
     name:str, # of a field of `Preset`
-    text:str, # its value in words: `0.05`, `inf`, `true`, `0.25,0.5,0.75`
-)->int|float|bool|tuple:
+    text:str, # its value in words: `0.05`, `inf`, `true`, `label`, `0.25,0.5,0.75`
+)->int|float|bool|str|tuple:
     "The value of a setting; `ValueError` for an unknown name, another kind, or one out of range"
     field, text = _field(name), text.strip()
     if field.type != 'tuple': return _checked(field, _read(field.type, text))

@@ -91,7 +91,9 @@ class StageCost(NamedTuple):
     valid:float # passes of a validation: one before the first epoch, one after each
     start:bool=True # whether there is one before the first epoch
 
-def _pair_cost(preset): return 26*preset.n_patches/preset.patch_size**2
+def _pair_cost(preset):
+    "Of the Modulate Module; transport and cosines take hardly any time"
+    return 26*preset.n_patches/preset.patch_size**2 if preset.metric == 'adaptive' else 0
 
 def _validation_costs(preset, store):
     "Passes of a validation before meta-training, and in it"
@@ -112,13 +114,14 @@ def stage_costs(
     n_way, n_tasks = min(5, data.train.n_classes), p.n_iters*p.n_tasks_per_step
     patches = n_tasks*n_way*(1 + p.n_query)*p.n_patches
     pairs = 3*n_tasks*n_way**2*p.n_query*_pair_cost(p)
-    both = 3*p.n_train_patches + p.n_train_patches - p.n_hard
+    both = dict(teacher=4*p.n_train_patches - p.n_hard, label=3*p.n_train_patches, none=3*p.n_hard)
+    both, n_module = both[p.soft_target], p.module_epochs*p.learns_alone
     before, within = _validation_costs(p, data.valid)
     joint = (4 if p.activation_checkpointing else 3)*patches + pairs
-    warm, alone = not p.warmup_epochs, not p.module_epochs     # no stage comes before in its call
+    warm, alone = not p.warmup_epochs, not n_module            # no stage comes before in its call
     costs = {'warm-up': StageCost(p.warmup_epochs, 3*n_images*p.n_hard, before),
              'calibration': StageCost(p.calibration_epochs, n_images*both, before, start=warm),
-             'module': StageCost(p.module_epochs, patches + pairs, within),
+             'module': StageCost(n_module, patches + pairs, within),
              'joint': StageCost(p.joint_epochs, joint, within, start=alone)}
     return {stage: cost for stage, cost in costs.items() if cost.n_epochs}
 
