@@ -196,7 +196,9 @@ def declared_rows(
     "The rows of an experiment and its claims, as they are declared"
     rows = []
     for row in one.rows:
-        settings = ', '.join(f'{name} {value}' for name, value in (row.settings | row.test).items())
+        differs = row.settings | row.test | dict(network=row.network)
+        if row.network == 'teacher': del differs['network']    # as usual
+        settings = ', '.join(f'{name} {value}' for name, value in differs.items())
         rows.append([row.name, settings or '–', row.stage, row.rule])
     claims = '; '.join(map(str, one.claims))
     return f'{_lines(["row", "differs by", "measured after", "rule"], rows)}\n\nClaimed: {claims}.'
