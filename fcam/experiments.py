@@ -78,7 +78,11 @@ class Experiment:
         used = {name for claim in self.claims for name in claim[:2]}
         if used - set(names): raise ValueError(
             f'{self.name} claims something about {sorted(used - set(names))[0]!r}, which is no row')
-    def row(self, name)->Row: return next(row for row in self.rows if row.name == name)
+    def row(self,
+        name:str, # of one of the rows
+    )->Row:
+        "The row of that name"
+        return next(row for row in self.rows if row.name == name)
 
 # %% ../nbs/32_experiments.ipynb #eb042bc7
 _part_of = {
@@ -126,7 +130,10 @@ class Training:
         facts = [fingerprint, precision, self.part, self.seed, self.preset.settings(), start]
         text = json.dumps(facts, sort_keys=True)
         return blake2b(text.encode(), digest_size=6).hexdigest()
-    def folder(self, fingerprint:str, precision:str)->str:
+    def folder(self,
+        fingerprint:str, # of the data
+        precision:str, # that was asked for
+    )->str:
         "The name of its folder"
         return f'{self.part}-{self.key(fingerprint, precision)}'
 

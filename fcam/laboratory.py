@@ -75,14 +75,17 @@ class Laboratory:
         self.log, self.chosen = log or RunLog(), precision
         self.data = dict(data=data, other=other)
         self._prints, self._held = {}, {}
-    def fingerprint(self,
-        on:str, # 'data' or 'other'
-    )->str:
-        "What names the data; `ValueError` where a row needs other data, and none were given"
-        if self.data[on] is None: raise ValueError(
-            'this row needs a second data set: give one as `other`')
-        if on not in self._prints: self._prints[on] = self.data[on].fingerprint()
-        return self._prints[on]
+
+# %% ../nbs/32b_laboratory.ipynb #300ec683
+@patch
+def fingerprint(self:Laboratory,
+    on:str, # 'data' or 'other'
+)->str:
+    "What names the data; `ValueError` where a row needs other data, and none were given"
+    if self.data[on] is None: raise ValueError(
+        'this row needs a second data set: give one as `other`')
+    if on not in self._prints: self._prints[on] = self.data[on].fingerprint()
+    return self._prints[on]
 
 # %% ../nbs/32b_laboratory.ipynb #ee81e586
 @patch
@@ -105,6 +108,7 @@ def trained(self:Laboratory,
     finally: learn.release()
     return folder
 
+# %% ../nbs/32b_laboratory.ipynb #efbbbe94
 @patch
 def training_folder(self:Laboratory,
     training:Training, # of `training_of`
@@ -139,6 +143,7 @@ def _learner(self:Laboratory, training, folder, start):
     self.chosen = learn.precision
     return learn
 
+# %% ../nbs/32b_laboratory.ipynb #a4091614
 @patch
 def _finish(self:Laboratory, training, learn):
     "Writes down that a part is over; its checkpoints go, since nothing goes on from them"
@@ -193,6 +198,7 @@ def tasks(self:Laboratory,
     return {f'{n_shot}-shot': dict(n_shot=n_shot, n_episodes=counted(n_shot), **task)
             for n_shot in shots}
 
+# %% ../nbs/32b_laboratory.ipynb #a3aaa7ee
 @patch
 def _bank(self:Laboratory, row, seed, model, tasks):
     "Features of the images that the tasks ask for, those of the last call where they serve again"
@@ -222,6 +228,7 @@ def rule(self:Laboratory,
     if row.rule == 'simpleshot': settings = dict(mean=self._mean(row, model)) | settings
     return baseline(row.rule, **settings)
 
+# %% ../nbs/32b_laboratory.ipynb #f789fe1b
 @patch
 def _mean(self:Laboratory, row, model):
     "The mean feature of the training classes, which SimpleShot takes"
@@ -261,6 +268,7 @@ def measured(self:Laboratory,
     values = json.loads(file.read_text())['values']
     return {column: torch.tensor(o, dtype=torch.float64) for column, o in values.items()}
 
+# %% ../nbs/32b_laboratory.ipynb #90125a23
 @patch
 def is_measured(self:Laboratory,
     row:Row, # what is measured

@@ -76,6 +76,7 @@ def run(self:Report)->Report: # itself
         self.write()
     return self
 
+# %% ../nbs/32d_report.ipynb #ef41178b
 @patch
 def _add(self:Report, row, seed):
     "The values of a row, measured where they are missing"
@@ -109,6 +110,7 @@ def _paper(self:Report):
     if name not in tables: name = next(iter(tables), None)
     return name, tables.get(name, {})
 
+# %% ../nbs/32d_report.ipynb #ce767697
 @patch
 def _row_facts(self:Report, row):
     "All that is known of a row"
@@ -175,6 +177,7 @@ def _lines(header, rows):
     def line(cells): return '| ' + ' | '.join(cell.replace('|', r'\|') for cell in cells) + ' |'
     return '\n'.join([line(header), '|---'*len(header) + '|', *map(line, rows)])
 
+# %% ../nbs/32d_report.ipynb #ea2308a0
 def _row_table(result):
     "Our numbers beside the paper's"
     columns = list(dict.fromkeys(name for row in result['rows'] for name in row['ours']))
@@ -263,6 +266,7 @@ def read_result(
         raise ValueError(f'{path} is no result of fcam_reproduce')
     return result
 
+# %% ../nbs/32d_report.ipynb #8c44acd5
 def plot_claims(
     result:dict, # of `Report.result`
     column:str=None, # of which the claims are drawn; default: the first claim's

@@ -142,6 +142,7 @@ def _run(words):
         precision=precision, structured=sizes[size].structured, log=log)
     return [_reported(lab, one, rows[one], size, words) for one in names]
 
+# %% ../nbs/33_reproduce.ipynb #ba38793a
 def _folder(out):
     "The folder of the results, which may hold others"
     path = Path(out).expanduser()
@@ -199,6 +200,7 @@ def fcam_reproduce(
     if name == 'list': return print(experiment_list())
     return _run(given_words(locals()))
 
+# %% ../nbs/33_reproduce.ipynb #e15f094c
 def reproduce_command():
     "Runs `fcam_reproduce`"
     kinds = [f'  {name:16} {one.claim}' for name, one in experiments.items()]
