@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from datetime import datetime
 from pathlib import Path
@@ -247,8 +248,8 @@ def report_text(
 @patch
 def write(self:Report):
     "Both files, in the folder of the laboratory"
-    name = f'{self.experiment.name}-{self.lab.data["data"].name}-{self.size}'
-    result = self.result()
+    data = re.sub(r'[^\w.-]+', '_', self.lab.data['data'].name)
+    name, result = f'{self.experiment.name}-{data}-{self.size}', self.result()
     write_json(self.lab.folder/f'{name}.json', **result)
     write_file(self.lab.folder/f'{name}.md', report_text(result))
     self.path = self.lab.folder/f'{name}.md'

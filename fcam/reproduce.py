@@ -197,8 +197,11 @@ def fcam_reproduce(
     quiet:bool=False, # print only the reports
 ): # a list of `Report`
     "Run a table or figure of the paper again, and say which of its claims hold."
-    if name == 'list': return print(experiment_list())
-    return _run(given_words(locals()))
+    words = given_words(locals())
+    if name != 'list': return _run(words)
+    if len(words) > 1: raise ValueError(
+        f'--{[o for o in words if o != "name"][0]} has no effect with list: leave it out')
+    print(experiment_list())
 
 # %% ../nbs/33_reproduce.ipynb #e15f094c
 def reproduce_command():
