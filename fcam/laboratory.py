@@ -259,6 +259,7 @@ def measured(self:Laboratory,
     check_choice(f'measure of {row.name}', row.measure, tuple(measures))
     file = self._file_of(row, seed, shots)
     if not file.is_file():
+        self.trained(training_of(row, self.preset, seed))      # whose time is its own
         start = time.time()
         found = measures[row.measure](self, row, seed, shots)
         values = {column: torch.as_tensor(o).tolist() for column, o in found.items()}

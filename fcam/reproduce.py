@@ -26,7 +26,7 @@ class Size(NamedTuple):
 
 sizes = dict(
     tiny=Size('tiny', {}, False, 20, 'seconds, for tests; decides nothing'),
-    small=Size('glyphs', {}, False, 100, 'minutes on two processor cores'),
+    small=Size('glyphs', dict(n_test=(600, 200)), False, 100, 'minutes on two processor cores'),
     full=Size(None, {}, True, None, 'the preset of the benchmark, for a GPU'))
 
 # %% ../nbs/33_reproduce.ipynb #6e992868
