@@ -163,10 +163,12 @@ def _task(test, words):
 def _measured(model, data, words, log):
     "A table of one row, and its task in full"
     from pandas import DataFrame
+    from fcam.evaluate import enough_views
     from fcam.results import rule_name
     task = _task(data.test, words)
     accuracy = model.accuracy(data.test, **task, progress=log.in_terminal)
-    n_views = None if 'fresh' in task else task.get('n_views', model.n_views)
+    n_views = task.get('n_views', enough_views(model.patches, model.n_views))
+    if 'fresh' in task: n_views = None
     task |= dict(n_episodes=len(accuracy.per_episode), n_views=n_views)
     rule = rule_name(model) + ', structured FC'*task['structured']
     table = DataFrame([{'data': data.name, 'metric': rule, f'{task["n_shot"]}-shot': accuracy}])

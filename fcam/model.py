@@ -21,7 +21,7 @@ from .baselines import CosineMetric, EMDMetric
 from .checks import check_count, check_number, check_seed, check_switch
 from .encoder import ResNet12, n_features_of
 from .episodes import image_lists, sample_episodes, used_images
-from .evaluate import (FeatureBank, FreshFeatures, embed, eval_mode, evaluate,
+from .evaluate import (FeatureBank, FreshFeatures, embed, enough_views, eval_mode, evaluate,
                            evaluation_precision)
 from .files import save_tensors, write_json
 from .images import channels_first, load_image, shrink_image
@@ -122,7 +122,7 @@ def _features(model, store, task, patches, n_views, fresh, progress):
     source, precision = (model.encoder, store, patches), model.chosen_precision()
     if fresh: return FreshFeatures(*source, seed=task['seed'], precision=precision)
     images = used_images(sample_episodes(store.labels, **task, classes=store.classes))
-    if n_views is None: n_views = model.n_views
+    if n_views is None: n_views = enough_views(patches, model.n_views)
     return FeatureBank(*source, n_views=n_views, images=images, seed=task['seed'],
                        progress=progress, precision=precision)
 

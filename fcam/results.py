@@ -18,7 +18,7 @@ from .baselines import CosineMetric, EMDMetric
 from .checks import check_count
 from .distributed import is_main
 from .episodes import sample_episodes, used_images
-from .evaluate import FeatureBank, evaluate
+from .evaluate import FeatureBank, enough_views, evaluate
 from .metric import AdaptiveMetric
 from .model import FCAM, load_fcam
 from .store import ImageStore
@@ -62,7 +62,8 @@ def _same_encoder(a, b):
 def _result_bank(model, store, tasks, precision):
     "The features of all images that the tasks ask for"
     images = used_images(*(sample_episodes(store.labels, **task) for task in tasks))
-    return FeatureBank(model.encoder, store, model.patches, n_views=model.n_views,
+    n_views = enough_views(model.patches, model.n_views)
+    return FeatureBank(model.encoder, store, model.patches, n_views=n_views,
                        seed=tasks[0]['seed'], images=images, precision=precision)
 
 def _column_scores(metric, bank, tasks, **kwargs):
