@@ -155,6 +155,7 @@ def _generators(self:FeatureBank, first):
     if self.patches.crops != 'shared': return [named_generator(self.seed, 2, first)]*self.n_views
     return [named_generator(self.seed, 6, view) for view in range(self.n_views)]
 
+# %% ../nbs/15_evaluate.ipynb #331e6a36
 @patch
 def _cut(self:FeatureBank, chunk, sizes):
     "Patches of the wanted images of a chunk, view by view, and their places in the flat bank"
