@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['baselines', 'baseline']
 
-# %% ../nbs/14_baselines.ipynb #b42ff74b
+# %% ../nbs/14_baselines.ipynb #2d31b52a
 from . import global_baselines, local_baselines   # which register their rules
 from .rules import Baseline, build_rule, registered
 
-# %% ../nbs/14_baselines.ipynb #59acefa9
+# %% ../nbs/14_baselines.ipynb #cb740e3c
 def baselines()->list: # of names
     "The names of all rules that `baseline` can make"
     return list(registered())

@@ -23,7 +23,7 @@ benchmarks = dict( # name to the kind of its files and what it is
     cub=('files', 'CUB-200-2011, 100 + 50 + 50 classes, with --path'),
 )
 
-# %% ../nbs/20d_options.ipynb #fbba411e
+# %% ../nbs/20d_options.ipynb #2e902956
 known_baselines = dict( # name to what it does
     euclidean='nearest mean feature (ProtoNet)',
     cosine='the same by the cosine',

@@ -17,7 +17,7 @@ from torch import nn
 from .baselines import baseline, baselines as all_baselines
 from .checks import check_count
 from .distributed import is_main
-from .evaluate import FeatureBank, evaluate
+from .evaluate import FeatureBank, enough_views, evaluate
 from .exact import CosineMetric, EMDMetric
 from .metric import AdaptiveMetric
 from .model import FCAM, load_fcam
@@ -63,7 +63,8 @@ def _same_encoder(a, b):
 
 def _result_bank(model, store, tasks, precision):
     "The features of all images that the tasks ask for"
-    return task_features(model.encoder, store, model.patches, tasks, n_views=model.n_views,
+    n_views = enough_views(model.patches, model.n_views)
+    return task_features(model.encoder, store, model.patches, tasks, n_views=n_views,
                          precision=precision)
 
 def _column_scores(metric, bank, tasks, **kwargs):
@@ -220,7 +221,7 @@ def task_table(
     if not allow_seen: model.check_unseen(store)
     many, how = task['n_shot'] > 1, dict(precision=model.chosen_precision())
     task = dict(n_episodes=model.n_test[many]) | task
-    n_views = model.n_views if n_views is None else n_views
+    if n_views is None: n_views = enough_views(model.patches, model.n_views)
     features = task_features(model.encoder, store, model.patches, [task], n_views=n_views,
                              fresh=fresh, progress=progress, **how)
     structured = many if structured is None else structured
