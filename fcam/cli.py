@@ -244,6 +244,8 @@ def _measure(fcam, data, words, folder, log, line):
     else: table = _measured(fcam, data, words, log)
     log.line(table_text(table, data.test.n_classes), always=True)
     cut = dict(n_patches=fcam.patches.n_patches, crops=fcam.patches.crops)
+    if cut.keys() & words.keys():
+        log.line('{n_patches} patches an image, {crops} crops'.format(**cut), always=True)
     record.result(task=table.attrs | cut, results=table_records(table))
     if 'table' not in words:
         columns = ['accuracy'] if len(table) == 1 else list(table['metric'])

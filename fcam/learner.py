@@ -65,7 +65,8 @@ class FCAMLearner(ClassesDiffer, ResumingLearner):
         device, n = choose_device(device), n_ranks()
         self.data, self.preset, self.history, self.stages = data, preset, [], {}
         self.precision, self.meta, self.run_folder, self.start = precision, None, None, None
-        self.patches, scored = patches_of(data, preset, preset.n_patches), lambda: self.encoder
+        self.patches = patches_of(data, preset, preset.n_patches, crops=preset.crops)
+        scored = lambda: self.encoder
         calibration, validation = pretraining_callbacks(data, preset, scored, precision)
         head = nn.Linear(n_features_of(encoder, preset.patch_size), data.train.n_classes)
         super().__init__(data.dls(bs=min(preset.bs, len(data.train))//n*n, device=device),

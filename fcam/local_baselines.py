@@ -79,7 +79,7 @@ def _centralities(to_class, to_query, katz):
     "Centralities of the classes' patches `(..., m)` from the steps A and B `(..., n, m)`"
     walk, eye = to_query@to_class.mT, torch.eye(to_query.shape[-2]).to(to_query)
     if katz == 1: # stationary: the walk keeps the sum, so the row of ones sets it
-        own = torch.linalg.solve(eye-walk+1, torch.ones_like(walk[..., 0]))
+        own = torch.linalg.solve(eye-(1-1e-5)*walk+1, torch.ones_like(walk[..., 0]))
         return (own.unsqueeze(-2)@to_class).squeeze(-2)
     wanted = katz**2*walk.sum(-1)+katz*to_query.sum(-1)
     own = torch.linalg.solve(eye-katz**2*walk, wanted)

@@ -20,7 +20,7 @@ from .accuracy import Accuracy
 from .checks import check_count, check_number, check_seed, check_switch
 from .encoder import ResNet12, n_features_of
 from .episodes import image_lists
-from .evaluate import embed, eval_mode, evaluate, evaluation_precision
+from .evaluate import embed, enough_views, eval_mode, evaluate, evaluation_precision
 from .files import save_tensors, write_json
 from .images import channels_first, load_image, shrink_image
 from .metric_words import built_metric, metric_config
@@ -138,7 +138,8 @@ def accuracy(self:FCAM,
     if n_episodes is None: n_episodes = self.n_test[check_count('n_shot', n_shot) > 1]
     task = dict(n_way=n_way, n_shot=n_shot, n_query=n_query, n_episodes=n_episodes, seed=seed)
     patches = self.patches.replace(n_patches=n_patches, crops=crops)
-    how = dict(n_views=self.n_views if n_views is None else n_views, fresh=fresh,
+    if n_views is None: n_views = enough_views(patches, self.n_views)
+    how = dict(n_views=n_views, fresh=fresh,
                progress=progress, precision=self.chosen_precision())
     features = task_features(self.encoder, store, patches, [task], **how)
     if structured is None: structured = n_shot > 1 and baseline is None

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from fastcore.basics import patch
 
-from .checks import check_choice, check_count, check_number, check_switch, soft_targets
+from .checks import (check_choice, check_count, check_number, check_switch, crop_rules,
+                         soft_targets)
 
 if TYPE_CHECKING:  # only the commands that train wait for torch
     from fcam.data import FewShotData
@@ -48,6 +49,7 @@ _ranges = {
 }
 setting_words = dict( # setting to the words that it may be
     soft_target=soft_targets,
+    crops=crop_rules,
     metric=('adaptive', 'fixed', 'emd', 'cosine'),
     weights=('paper', 'deepemd', 'sharp'),
 )
@@ -126,6 +128,7 @@ class Preset(_Pretraining):
     norm_power:float=2. # of 'sharp', where it starts
     weights_lr:float=0.01 # of sharpness and norm_power; it falls with the rate of the stage
     score_temperature:float=12.5 # on the scores, in the loss and in the classifier
+    crops:str='independent' # of meta-training and test, or 'shared' by a task, or 'grid'
     n_iters:int=50 # optimizer steps an epoch of meta-training
     n_tasks_per_step:int=4 # tasks whose gradients are added up for a step
     n_query:int=15 # queries a class in training

@@ -17,7 +17,7 @@ from torch import nn
 from .baselines import baseline, baselines as all_baselines
 from .checks import check_count
 from .distributed import is_main
-from .evaluate import FeatureBank, evaluate
+from .evaluate import FeatureBank, enough_views, evaluate
 from .exact import CosineMetric, EMDMetric
 from .metric import AdaptiveMetric
 from .model import FCAM, load_fcam
@@ -63,7 +63,8 @@ def _same_encoder(a, b):
 
 def _result_bank(model, store, tasks, precision):
     "The features of all images that the tasks ask for"
-    return task_features(model.encoder, store, model.patches, tasks, n_views=model.n_views,
+    n_views = enough_views(model.patches, model.n_views)
+    return task_features(model.encoder, store, model.patches, tasks, n_views=n_views,
                          precision=precision)
 
 def _column_scores(metric, bank, tasks, **kwargs):
@@ -75,8 +76,12 @@ def rule_name(
     model:FCAM, # whose metric
 )->str:
     "How tables call the metric of a model"
-    if isinstance(model.metric, AdaptiveMetric): return 'Adaptive Metric'
-    return type(model.metric).__name__
+    metric = model.metric
+    if isinstance(metric, AdaptiveMetric): return 'Adaptive Metric'
+    if isinstance(metric, CosineMetric): return 'prototype'  # a temperature changes no decision
+    if not isinstance(metric, EMDMetric): return type(metric).__name__
+    changes = [f'{k} {v}' for k, v in metric.settings().items() if v != EMDMetric().settings()[k]]
+    return ', '.join(['exact EMD', *changes])
 
 def _fewer(tasks, most):
     "The tasks with at most so many episodes"
@@ -145,11 +150,14 @@ def _rows(models, stages, store, tasks, precision, emd_episodes, rules, train):
             plain = _plain_rules(bank, tasks, emd_episodes)
             own_rules = [_with_mean(rule, model, train, precision) for rule in rules]
             plain |= _baseline_rows(own_rules, bank, tasks, emd_episodes)
-        own, former = _column_scores(model.metric, bank, tasks), model
-        for rule, scores in (plain | {rule_name(model): own}).items():
+        name, former = rule_name(model), model
+        exact = emd_episodes and isinstance(model.metric, EMDMetric)
+        own_tasks = _fewer(tasks, emd_episodes) if exact else tasks
+        own = plain[name] if name in plain else _column_scores(model.metric, bank, own_tasks)
+        for rule, scores in (plain | {name: own}).items():
             yield dict(stage=stage, metric=rule) | scores
     if any(task['n_shot'] > 1 for task in tasks):
-        yield dict(stage=stage) | own | _structured_row(model, bank, tasks)
+        yield dict(stage=stage) | own | _structured_row(model, bank, own_tasks)
 
 # %% ../nbs/18a_results.ipynb #c2e1cb10
 def _result_table(rows, task):
@@ -213,7 +221,7 @@ def task_table(
     if not allow_seen: model.check_unseen(store)
     many, how = task['n_shot'] > 1, dict(precision=model.chosen_precision())
     task = dict(n_episodes=model.n_test[many]) | task
-    n_views = model.n_views if n_views is None else n_views
+    if n_views is None: n_views = enough_views(model.patches, model.n_views)
     features = task_features(model.encoder, store, model.patches, [task], n_views=n_views,
                              fresh=fresh, progress=progress, **how)
     structured = many if structured is None else structured

@@ -321,7 +321,7 @@ def meta_learner(
     "A learner over 1-shot tasks of the training classes (paper, Algorithm 1, right)"
     p, device = preset, torch.device(device or next(encoder.parameters()).device)
     encoder.requires_grad_()  # a teacher has no gradients
-    patches = patches_of(data, p, p.n_patches)
+    patches = patches_of(data, p, p.n_patches, crops=p.crops)
     n_way, seed = min(5, data.train.n_classes), int(torch.randint(2**31, ()))
     dls = data.episode_dls(n_way=n_way, n_shot=1, n_query=p.n_query,
                            n_tasks=p.n_iters*p.n_tasks_per_step, seed=seed)

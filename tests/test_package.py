@@ -82,7 +82,7 @@ def test_mini_imagenet_lists_its_images(part):
 
 def test_commands_exist():
     lines = settings()['console_scripts'].split()
-    assert [line.split('=')[0] for line in lines] == ['fcam_train', 'fcam_eval', 'fcam_predict']
+    assert [line.split('=')[0] for line in lines] == ['fcam_train', 'fcam_eval', 'fcam_predict', 'fcam_reproduce']
     for line in lines:
         module, name = line.split('=')[1].split(':')
         assert callable(getattr(importlib.import_module(module), name))
