@@ -56,7 +56,9 @@ class SimpleShot(Baseline):
         self.register_buffer('mean', mean, persistent=False)
 
     @property
-    def label(self): return self.name + ' (mean of the support)'*(self.mean is None)
+    def label(self):
+        "What tables call it, and whose mean it is, unless it was given"
+        return self.name + ' (mean of the support)'*(self.mean is None)
 
     def scores(self,
         support:Tensor, # `(tasks, n_way, n_shot, n, n_features)`

@@ -44,7 +44,9 @@ class Baseline(nn.Module):
     slow = False  # whether tables should give it fewer tasks
 
     @property
-    def label(self): return self.name or type(self).__name__   # what tables call it
+    def label(self):
+        "What tables call it"
+        return self.name or type(self).__name__
 
     def forward(self,
         support:Tensor, # `(..., n_way, n_shot, n, n_features)`
@@ -94,8 +96,8 @@ def register(
     def keep(cls):
         if not isinstance(cls, type) or not issubclass(cls, Baseline):
             raise ValueError(f'{cls!r:.80} is no rule: derive the class from Baseline')
-        old, key = _rules.get(name), lambda cls: (cls.__module__, cls.__qualname__)
-        if old and key(old) != key(cls): raise ValueError(
+        old = _rules.get(name)
+        if old and old.__name__ != cls.__name__: raise ValueError(
             f'{name!r} is the name of {old.__name__} already: take another')
         _rules[name], cls.name = cls, name
         return cls
