@@ -18,6 +18,7 @@ _others = {
     'logistic regression': 'logistic_regression', "EMD with the paper's weights": 'emd',
     'Sinkhorn, fixed eps': 'sinkhorn', 'largest similarity': 'max_similarity'}
 _teacher = 'calibration (teacher)'
+_sharp = dict(weights='sharp', sharpness=4., norm_power=3., eps=0.02) # ours
 _rule_rows = [Row(name, _teacher, rule) for name, rule in (_rivals | _others).items()]
 _metric_claims = [Claim('Adaptive Metric', name, ours=True) for name in
                   ('cosine of means', 'DeepEMD v2', "EMD with the paper's weights")]
@@ -39,8 +40,12 @@ def _shots(table):
 _comparison = Experiment('comparison',
     'FCAM is more accurate than all other methods, with one shot and with five.',
     'Tables 1 and 2',
-    rows=(*_rule_rows, Row('Adaptive Metric', 'module'), Row('FCAM')),
-    claims=(*(Claim('FCAM', name) for name in _rivals), *_metric_claims),
+    rows=(*_rule_rows, Row('Adaptive Metric', 'module'), Row('FCAM'),
+        Row('Adaptive Metric, sharp weights', 'module', settings=_sharp),
+        Row('FCAM, sharp weights', settings=_sharp)),
+    claims=(*(Claim('FCAM', name) for name in _rivals), *_metric_claims,
+        Claim('Adaptive Metric, sharp weights', 'cosine of means', ours=True),
+        Claim('FCAM, sharp weights', 'FCAM', ours=True)),
     paper={name: _shots(table) for name, table in _in_paper.items()},
     note='All rules on the features that Feature Calibration leaves, FCAM on its own.')
 
@@ -210,10 +215,28 @@ _hard_labels = Experiment('hard_labels',
     note='Rule: cosine of the mean features. All rows but the first have equal epochs; L_CE alone '
          'sees one crop an image.')
 
+# %% ../nbs/32c_claims.ipynb #3b006a09
+_weights = Experiment('weights',
+    'Sharper weights that keep the length of a feature make the Adaptive Metric more accurate.',
+    'ours, in place of equations (15) and (16)',
+    rows=(Row('cosine, frozen encoder', _teacher, 'cosine'),
+        Row("paper's weights, frozen encoder", 'module'),
+        Row('sharp weights, frozen encoder', 'module', settings=_sharp),
+        Row("paper's weights"),
+        Row("DeepEMD's weights", settings=dict(weights='deepemd')),
+        Row('sharp weights', settings=_sharp),
+        Row('sharp weights, fixed eps', settings=_sharp | dict(metric='fixed')),
+        Row('cosine, encoder of sharp weights', rule='cosine', settings=_sharp)),
+    claims=(Claim('sharp weights, frozen encoder', 'cosine, frozen encoder'),
+        Claim('sharp weights, frozen encoder', "paper's weights, frozen encoder"),
+        Claim('sharp weights', "paper's weights"), Claim('sharp weights', "DeepEMD's weights"),
+        Claim('sharp weights', 'cosine, encoder of sharp weights'),
+        Claim('sharp weights', 'sharp weights, fixed eps')))
+
 # %% ../nbs/32c_claims.ipynb #de547a27
 experiments = {one.name: one for one in (
     _comparison, _ablation, _kl_ukd, _modulate_module, _temperature, _cross_domain, _global,
-    _n_patches, _tsne, _plans, _hard_labels)}
+    _n_patches, _tsne, _plans, _hard_labels, _weights)}
 
 def experiment(
     name:str, # one of `experiments`

@@ -24,10 +24,12 @@ class Size(NamedTuple):
     n_images:int # of a class, at most; None: all
     what:str # for `--help`
 
+_paper = dict(weights='paper', eps=0.1) # whatever the presets have
 sizes = dict(
-    tiny=Size('tiny', {}, False, 20, 'seconds, for tests; decides nothing'),
-    small=Size('glyphs', dict(n_test=(600, 200)), False, 100, 'minutes on two processor cores'),
-    full=Size(None, {}, True, None, 'the preset of the benchmark, for a GPU'))
+    tiny=Size('tiny', _paper, False, 20, 'seconds, for tests; decides nothing'),
+    small=Size('glyphs', _paper | dict(n_test=(600, 200)), False, 100,
+               'minutes on two processor cores'),
+    full=Size(None, _paper, True, None, 'the preset of the benchmark, for a GPU'))
 
 # %% ../nbs/33_reproduce.ipynb #6e992868
 def fewer_images(
