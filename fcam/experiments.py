@@ -105,11 +105,15 @@ def part_preset(
     part:str, # 'warm-up', 'calibration' or 'meta-training'
 )->Preset: # with the epochs of this part alone, and all that does not matter for it at its default
     "The settings that a part of the training has"
-    before = {'warm-up'} if part == 'warm-up' else {'warm-up', part}
     epochs = {name for names in _own_epochs.values() for name in names}
-    own = {f.name for f in fields(preset) if _part_of[f.name] in before} - epochs
-    settings = {name: getattr(preset, name) for name in own.union(_own_epochs[part])}
+    settings = {name: getattr(preset, name) for name in _names_of(part)}
     return Preset(**dict.fromkeys(epochs, 0) | settings)
+
+def _names_of(part):
+    "The settings that matter for a part: those of the warm-up too, which make encoder and patches"
+    other = {name for names in _own_epochs.values() for name in names} - set(_own_epochs[part])
+    return sorted(name for name, of in _part_of.items() if of in ('warm-up', part)
+                  and name not in other)
 
 # %% ../nbs/32_experiments.ipynb #14081c8b
 @dataclass(frozen=True)
@@ -127,7 +131,9 @@ class Training:
     )->str: # 12 hexadecimal digits
         "What decides the result, as a short digest"
         start = self.start and [self.start.key(fingerprint, precision), self.network]
-        facts = [fingerprint, precision, self.part, self.seed, self.preset.settings(), start]
+        settings, names = self.preset.settings(), _names_of(self.part)
+        own = {name: settings[name] for name in names} # a new one for another part changes nothing
+        facts = [fingerprint, precision, self.part, self.seed, own, start]
         text = json.dumps(facts, sort_keys=True)
         return blake2b(text.encode(), digest_size=6).hexdigest()
     def folder(self,
