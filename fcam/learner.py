@@ -64,9 +64,9 @@ class FCAMLearner(ClassesDiffer, ResumingLearner):
     ):
         device, n = choose_device(device), n_ranks()
         self.data, self.preset, self.history, self.stages = data, preset, [], {}
-        self.precision, self.meta, self.run_folder, self.start = precision, None, None, None
+        self.meta = self.run_folder = self.begun_with = None
         self.patches = patches_of(data, preset, preset.n_patches, crops=preset.crops)
-        scored = lambda: self.encoder
+        self.precision, scored = precision, lambda: self.encoder
         calibration, validation = pretraining_callbacks(data, preset, scored, precision)
         head = nn.Linear(n_features_of(encoder, preset.patch_size), data.train.n_classes)
         super().__init__(data.dls(bs=min(preset.bs, len(data.train))//n*n, device=device),
@@ -126,13 +126,13 @@ def fcam_learner(
 def _begin_with(learn, start):
     "Puts the weights of another run into the learner, which remembers whose they were"
     start.put(learn.model)
-    learn.start = start.facts
+    learn.begun_with = start.facts
 
 # %% ../nbs/20_learner.ipynb #1cd98bbe
 def _go_on(learn, run):
     "A learner with its folder, and what a run left there"
     learn.run_folder, state, device = run, run.state, next(learn.model.parameters()).device
-    run.facts['precision'], learn.start = learn.precision, run.facts['start']
+    run.facts['precision'], learn.begun_with = learn.precision, run.facts['start']
     if not state: return learn
     load_learner_state(learn, state['outer'] or state['learner'])
     learn.history[:] = state['history']
@@ -220,8 +220,9 @@ def _first_stage(learn, stage, n_epochs, state, start):
 
 def _begin_anew(learn, plan):
     "Forgets the stages of a former pretraining; `ValueError` where its start has no head"
-    if learn.start and not learn.start['head'] and list(plan) == ['calibration']: raise ValueError(
-        f'{learn.start["folder"]} has no head, without which no teacher can give soft labels: '
+    begun = learn.begun_with
+    if begun and not begun['head'] and list(plan) == ['calibration']: raise ValueError(
+        f'{begun["folder"]} has no head, without which no teacher can give soft labels: '
         'begin with a stage of pretraining, or with a warm-up')
     learn.feature_calibration.restart(plan.get('warm-up', 0))
     learn.stages, learn.meta = {}, None
@@ -307,7 +308,7 @@ def fcam(self:FCAMLearner,
     metric = metric or metric_of(p, n_features_of(encoder, p.patch_size), modulated=False)
     info = dict(data=self.data.name, benchmark=self.data.benchmark, preset=p.settings(),
                 epochs=len(self.history), precision=self.precision)
-    if self.start: info['start'] = self.start
+    if self.begun_with: info['start'] = self.begun_with
     model = FCAM(deepcopy(encoder), deepcopy(metric), deepcopy(self.patches),
         score_temperature=temperature_of(metric, p), classes=self.data.splits, n_test=p.n_test,
         n_views=p.n_views, info=info)
