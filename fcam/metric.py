@@ -84,8 +84,8 @@ def cross_weights(
     query:Tensor, # `(..., n_query, n, n_features)`
     proto:Tensor, # `(..., n_way, m, n_features)`
     weights:str='paper', # 'paper': equations (15), (16); 'deepemd': its code's; 'sharp': ours
-    sharpness:float=8., # of 'sharp': factor on the cosines
-    norm_power:float=2., # of 'sharp': power of the features' lengths
+    sharpness:float=4., # of 'sharp': factor on the cosines
+    norm_power:float=3., # of 'sharp': power of the features' lengths
 )->tuple[Tensor, Tensor]: # r `(..., n_query, n_way, n)`, c `(..., n_query, n_way, m)`, sums one
     "Weights of the patches; `ValueError` for shapes that do not fit, or another word"
     check_sets(query, proto)
@@ -241,8 +241,8 @@ class AdaptiveMetric(nn.Module):
         modulated:bool=True, # predict eps for each pair with a `ModulateModule`
         centre:bool=False, # subtract the mean of its channels from each feature, in the cost
         weights:str='paper', # of the patches: 'paper', 'deepemd' or 'sharp', as `cross_weights`
-        sharpness:float=8., # of 'sharp', where it starts: it is learned
-        norm_power:float=2., # of 'sharp', where it starts: it is learned
+        sharpness:float=4., # of 'sharp', where it starts: it is learned
+        norm_power:float=3., # of 'sharp', where it starts: it is learned
     ):
         super().__init__()
         self.n_features = check_count('n_features', n_features, '[1, 1000000]')

@@ -124,8 +124,8 @@ class Preset(_Pretraining):
     metric:str='adaptive' # 'adaptive'; 'fixed': without the module; 'emd': exact plan; 'cosine'
     eps:float=0.1 # smoothness: where the prediction starts, or the fixed one
     weights:str='paper' # of the patches: 'paper', 'deepemd' or 'sharp', as in `AdaptiveMetric`
-    sharpness:float=8. # of 'sharp', where it starts
-    norm_power:float=2. # of 'sharp', where it starts
+    sharpness:float=4. # of 'sharp', where it starts
+    norm_power:float=3. # of 'sharp', where it starts
     weights_lr:float=0.05 # of sharpness and norm_power; it falls with the rate of the stage
     score_temperature:float=12.5 # on the scores, in the loss and in the classifier
     crops:str='independent' # of meta-training and test, or 'shared' by a task, or 'grid'
