@@ -81,6 +81,18 @@ def _check_plan(plan, query, proto):
     raise ValueError(f'a plan of {n} x {m} needs {n} query and {m} support patches, '
                      f'not {len(query)} and {len(proto)}')
 
+# %% ../nbs/16_plots.ipynb #6010a8e9
+def _plot_weights(ax, plan, part):
+    "The weights of the patches as bars: of the query's on the right, of the support's below"
+    (n, m), r, c = plan.shape, plan.sum(1).numpy(), plan.sum(0).numpy()
+    right = ax.inset_axes([1 + part*0.12/m, 0, part*0.5/m, 1])
+    below = ax.inset_axes([0, -part*0.62/n, 1, part*0.5/n])
+    right.barh(range(n), r, color='tab:gray')
+    below.bar(range(m), c, color='tab:gray')
+    right.set(xlim=(0, r.max()), ylim=(n - 0.5, -0.5), xticks=[], yticks=[], frame_on=False)
+    below.set(ylim=(c.max(), 0), xlim=(-0.5, m - 0.5), xticks=[], yticks=[], frame_on=False)
+    return below
+
 # %% ../nbs/16_plots.ipynb #66a65559
 def plot_plan(
     plan:Tensor, # `(n, m)`, the transport plan
@@ -97,7 +109,7 @@ def plot_plan(
     ax, (n, m) = ax or plt.subplots(figsize=(4, 4))[1], plan.shape
     ax.imshow(plan.detach().float().cpu().numpy(), cmap='magma', vmin=0, vmax=vmax)
     ax.set(xticks=[], yticks=[])
-    part = min(1, max(n, m)/3)  # few patches would be larger than the plan
+    part = min(1, max(n, m)/5)  # few patches would be larger than the plan
     left = ax.inset_axes([-part*1.12/m, 0, part/m, 1])
     top = ax.inset_axes([0, 1 + part*0.12/n, 1, part/n])
     for side, images, n_cols in [(left, query, 1), (top, proto, m)]:
@@ -105,7 +117,8 @@ def plot_plan(
         side.set(xticks=[], yticks=[], frame_on=False)
     left.set_ylabel('patches of the query', fontsize=8)
     top.set_title('patches of the support image', fontsize=8)
-    ax.set_xlabel(title, fontsize=9, parse_math=False)
+    below = _plot_weights(ax, plan.detach().float().cpu(), part)
+    below.set_xlabel(title, fontsize=9, parse_math=False)
     return ax
 
 # %% ../nbs/16_plots.ipynb #e3b9f253
