@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from .checks import check_choice, check_count, check_number, check_switch
 from .exact import EMDMetric
-from .metric import cosine_cost, cross_weights
+from .metric import cosine_cost, cross_weights, weight_rules
 from .prototypes import mean_prototypes
 from .rules import Baseline, OfMetric, register
 from .sinkhorn import SinkhornWarning, transport_score
@@ -211,6 +211,7 @@ class Sinkhorn(Baseline):
         centre:bool=False, # subtract the mean of its channels from each feature, in the cost
         max_iter:int=1000, # most iterations; `SinkhornWarning` where they do not suffice
         tol:float=1e-5, # of POT: marginal error (L2) at which it stops
+        weights:str='paper', # of the patches: 'paper', 'deepemd' or 'sharp', as `cross_weights`
     ):
         super().__init__()
         self.eps = check_number('eps', eps, '(0, inf)')
@@ -218,12 +219,14 @@ class Sinkhorn(Baseline):
         self.solver = check_choice('solver', solver, ('fcam', 'pot'))
         self.centre = check_switch('centre', centre)
         self.max_iter = check_count('max_iter', max_iter)
+        self.weights = check_choice('weights', weights, weight_rules)
         if solver == 'pot': _pot_solver()
 
 # %% ../nbs/13d_local.ipynb #0a9e0dde
 @patch
 def _score(self:Sinkhorn, query, proto):
-    problem = cosine_cost(query, proto, self.centre), *cross_weights(query, proto), self.eps
+    weights = cross_weights(query, proto, self.weights)
+    problem = cosine_cost(query, proto, self.centre), *weights, self.eps
     if self.solver == 'pot': return _pot_score(*problem, max_iter=self.max_iter, tol=self.tol)
     return transport_score(*problem, max_iter=self.max_iter, check=False)
 
