@@ -229,9 +229,10 @@ _weights = Experiment('weights',
         Row('cosine, encoder of sharp weights', rule='cosine', settings=_sharp)),
     claims=(Claim('sharp weights, frozen encoder', 'cosine, frozen encoder'),
         Claim('sharp weights, frozen encoder', "paper's weights, frozen encoder"),
-        Claim('sharp weights', "paper's weights"), Claim('sharp weights', "DeepEMD's weights"),
+        Claim('sharp weights', "paper's weights"),
         Claim('sharp weights', 'cosine, encoder of sharp weights'),
-        Claim('sharp weights', 'sharp weights, fixed eps')))
+        Claim('sharp weights', "DeepEMD's weights", ours=True),
+        Claim('sharp weights', 'sharp weights, fixed eps', ours=True)))
 
 # %% ../nbs/32c_claims.ipynb #de547a27
 experiments = {one.name: one for one in (

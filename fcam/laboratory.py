@@ -280,6 +280,15 @@ def is_measured(self:Laboratory,
     return self._file_of(row, seed, shots).is_file()
 
 @patch
+def seconds(self:Laboratory,
+    row:Row, # that was measured
+    seed:int=0, # of the training and of the tasks
+    shots:tuple=(1, 5), # K of the columns of an accuracy
+)->float:
+    "How long its measurement took, without the training"
+    return json.loads(self._file_of(row, seed, shots).read_text())['seconds']
+
+@patch
 def _file_of(self:Laboratory, row, seed, shots):
     "The file of a row's values, whose name is a digest of all that decides them"
     training, on = training_of(row, self.preset, seed), self.fingerprint(row.tested_on)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from datetime import datetime
 from pathlib import Path
 
@@ -56,7 +55,7 @@ class Report:
         self.lab, self.experiment, self.size, self.facts = lab, experiment, size, facts
         n_seeds = experiment.n_seeds if n_seeds is None else check_count('seeds', n_seeds)
         wanted = [row for row in experiment.rows if not rows or row.name in rows]
-        self.seeds, self.values, self.began = [*range(n_seeds)], {}, time.time()
+        self.seeds, self.values = [*range(n_seeds)], {}
         self.left_out = [row.name for row in wanted if _missing(row, lab)]
         self.rows = _grouped([o for o in wanted if o.name not in self.left_out], lab.preset)
 
@@ -113,17 +112,26 @@ def _paper(self:Report):
 
 # %% ../nbs/32d_report.ipynb #ce767697
 @patch
+def _parts(self:Report, training):
+    "The parts of a training, the last first, and what each took"
+    while training:
+        folder = self.lab.training_folder(training)
+        known = read_training(folder)
+        yield dict(folder=folder.name, seconds=known['seconds'], precision=known['precision'])
+        training = training.start
+
+@patch
 def _row_facts(self:Report, row):
     "All that is known of a row"
     values, trainings = self.values[row.name], []
     columns = {column: _summary([one[column] for one in values]) for column in values[0]}
-    for seed in self.seeds[:len(values)]:
-        folder = self.lab.training_folder(training_of(row, self.lab.preset, seed))
-        trainings.append(dict(folder=folder.name, seconds=read_training(folder)['seconds']))
+    seeds, shots = self.seeds[:len(values)], self.experiment.shots
+    for seed in seeds: trainings += self._parts(training_of(row, self.lab.preset, seed))
+    seconds = sum(self.lab.seconds(row, seed, shots) for seed in seeds)
     plain = {name: str(value) for name, value in row.settings.items()}
     return dict(name=row.name, stage=row.stage, rule=row.rule, measure=row.measure, test=row.test,
                 settings=plain, paper=self._paper()[1].get(row.name, {}), ours=columns,
-                trainings=trainings)
+                trainings=trainings, seconds=round(seconds, 1))
 
 # %% ../nbs/32d_report.ipynb #e46b6376
 @patch
@@ -150,14 +158,18 @@ def result(self:Report)->dict: # as JSON takes it
     done = min((len(o) for o in self.values.values()), default=0)
     known = {name: str(o) for name, o in data.items() if o is not None}
     prints = {name: self.lab.fingerprint(name) for name in known}
+    rows = [self._row_facts(row) for row in one.rows if row.name in self.values]
+    parts = {part['folder']: part for row in rows for part in row['trainings']}.values()
+    seconds = sum(part['seconds'] for part in parts) + sum(row['seconds'] for row in rows)
+    precisions = sorted({part['precision'] for part in parts})
     return dict(experiment=one.name, claim=one.claim, place=one.place, note=one.note,
         verdict=overall(words), claims=claims,
-        rows=[self._row_facts(row) for row in one.rows if row.name in self.values],
+        rows=rows,
         left_out=self.left_out, paper_on=source, size=self.size, seeds=self.seeds[:done],
         complete=done == len(self.seeds), structured=self.lab.structured,
         settings=self.lab.preset.settings(), data=known, fingerprints=prints,
-        precision=self.lab.chosen, machine=machine(self.lab.device),
-        seconds=round(time.time() - self.began, 1),
+        precision=', '.join(precisions), machine=machine(self.lab.device),
+        seconds=round(seconds, 1),
         date=datetime.now().astimezone().isoformat(timespec='seconds')) | self.facts
 
 # %% ../nbs/32d_report.ipynb #976e8607
