@@ -9,7 +9,9 @@ environment = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONUNBUFFERED': '1', 'M
 
 def begin(folder, *words):
     "The command, running"
-    return subprocess.Popen([sys.executable, '-c', start, *words], cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    listen = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # a job started in the background of a shell ignores SIGINT
+    return subprocess.Popen([sys.executable, '-c', start, *words], cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            preexec_fn=listen)
 
 def call(folder, *words):
     "The command, over: exit code, what it printed, what it said"
