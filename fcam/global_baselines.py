@@ -10,7 +10,7 @@ __all__ = ['Euclidean', 'Cosine', 'SimpleShot', 'MetaBaseline', 'Matching', 'Fit
 import torch
 from fastcore.basics import patch
 from fastcore.meta import delegates
-from torch import nn, Tensor
+from torch import Tensor
 from torch.nn import functional as F
 
 from .checks import check_count, check_number, check_seed
@@ -75,21 +75,11 @@ class SimpleShot(Baseline):
 
 # %% ../nbs/13c_global.ipynb #430aa031
 @register('meta_baseline')
-class MetaBaseline(Cosine):
+class MetaBaseline(OfMetric):
     "As cosine, times a learned temperature (Meta-Baseline, Chen et al. 2021)"
     def __init__(self,
         temperature:float=10., # factor on the cosine, at the start
-    ):
-        super().__init__()
-        temperature = check_number('temperature', temperature, '(0, inf)')
-        self.temperature = nn.Parameter(torch.tensor(temperature))
-
-    def scores(self,
-        support:Tensor, # `(tasks, n_way, n_shot, n, n_features)`
-        query:Tensor, # `(tasks, n_query, m, n_features)`
-    )->Tensor: # `(tasks, n_query, n_way)`
-        "The temperature times the cosine"
-        return self.temperature*super().scores(support, query)
+    ): super().__init__(CosineMetric(temperature))
 
 # %% ../nbs/13c_global.ipynb #f9aeaaa4
 @register('matching')
