@@ -37,7 +37,7 @@ def _train(words, line, preset=None, seed=0):
     words.setdefault('data', 'glyphs')
     check_options(words, words['data'])
     check_place(words['data'], words.get('path'))
-    settings, seed = single_settings(words), words.get('seed', seed)
+    settings, seed, start = single_settings(words), words.get('seed', seed), words.get('start')
     from fcam.presets import choose_preset
     from fcam.facts import data_facts, machine, named_device
     from fcam.precision import check_precision
@@ -51,10 +51,11 @@ def _train(words, line, preset=None, seed=0):
         facts = dict(command='fcam_train', command_line=line, seed=seed,
             source=data_words(words), precision=precision,
             settings=preset.settings(), data=data_facts(data), machine=machine(device))
-        return _run(folder, log, data, preset, device, facts).train()
+        if start: facts['start'] = str(Path(start).expanduser().resolve())
+        return _run(folder, log, data, preset, device, facts, start=start).train()
 
 # %% ../nbs/21_cli.ipynb #cfe24ef9
-def _run(folder, log, data, preset, device, facts):
+def _run(folder, log, data, preset, device, facts, start=None):
     "A run in its folder, ready to begin or to go on"
     from fcam.learner import fcam_learner
     from fcam.progress import StageProgress, TimeLeft, evaluation_cost, stage_costs
@@ -62,7 +63,7 @@ def _run(folder, log, data, preset, device, facts):
     left = TimeLeft(stage_costs(preset, data), evaluation_cost(preset, data))
     with redirect_stdout(log):
         learn = fcam_learner(data, preset=preset, device=device, seed=facts['seed'], folder=folder,
-                             cbs=StageProgress(log, left), precision=facts['precision'])
+            cbs=StageProgress(log, left), precision=facts['precision'], start=start)
     log.line(f'training on {device} in {learn.precision}')
     return Run(learn, log, **facts)
 def _of_run(words, known, place):
@@ -112,7 +113,7 @@ def _begin(words):
     from fcam.run import read_run
     known = read_run(config)
     words = _of_run(words, known, config)
-    words.setdefault('precision', known['precision'])
+    words = dict(precision=known['precision'], start=known.get('start')) | words
     return _train(words, line, preset=Preset(**known['settings']), seed=known['seed'])
 
 # %% ../nbs/21_cli.ipynb #7ed7a2cd
@@ -136,6 +137,7 @@ def fcam_train(
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
     precision:str=None, # float32, bfloat16, float16; default: auto, what is fastest there
     out:str=None, # folder for everything that is left; default: runs/NAME
+    start:str=None, # folder of a run, or of a stage of it, whose weights are the first here
     config:str=None, # result.json of a run: do the same, but for what is given beside
     resume:str=None, # folder of a run that was interrupted: go on, with its own settings
     quiet:bool=False, # print only the table at the end

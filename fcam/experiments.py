@@ -93,7 +93,7 @@ _part_of = {
     'meta-training': 'n_patches score_temperature n_iters n_tasks_per_step module_epochs '
                      'module_lr joint_epochs joint_lr train_bn activation_checkpointing metric '
                      'eps weights sharpness norm_power weights_lr crops',
-    'test': 'n_views n_test',
+    'test': 'n_views n_test sfc_epochs sfc_lr',
 }
 _part_of = {name: part for part, names in _part_of.items() for name in names.split()}
 _own_epochs = {'warm-up': ('warmup_epochs',), 'calibration': ('calibration_epochs',),

@@ -241,7 +241,7 @@ def _accuracy(lab, row, seed, shots):
     bank, rule = lab._bank(row, seed, model, tasks), lab.rule(row, model)
     for column, task in tasks.items():
         structured = row.test.get('structured', lab.structured) and row.rule == 'own'
-        sfc = dict(structured=True, sfc=dict(score_temperature=model.score_temperature))
+        sfc = dict(structured=True, sfc=model.sfc)
         how = sfc if structured and task['n_shot'] > 1 else {}
         found[column] = evaluate(rule, bank, **task, **how).per_episode
     return found

@@ -99,7 +99,7 @@ def fcam_learner(
     cbs=None, # more callbacks, one or a list
     folder=None, # where the run is kept, so that it goes on after an interrupt; default: nowhere
     precision:str='auto', # or 'float32', 'bfloat16', 'float16'
-    start=None, # folder of another run, or of a stage of it, whose weights are the first ones here
+    start=None, # folder of another run, or of a stage of it, whose weights are the first here
     **settings, # single settings that differ, such as `width`, `n_patches`, `warmup_epochs`
 )->FCAMLearner:
     "A learner for FCAM; `ValueError` for unknown settings or tasks that the data cannot give"
@@ -119,14 +119,8 @@ def fcam_learner(
     with ThreadsByLoad(): precision = from_main(lambda: choose_precision(precision, device, encoder,
                                                 preset.patch_size, bs=preset.bs))
     learn = FCAMLearner(data, encoder, preset, device=device, cbs=cbs, precision=precision)
-    if start: _begin_with(learn, start)
+    if start: learn.begun_with = start.put(learn.model)  # whose weights they were
     return _go_on(learn, run) if run else learn
-
-# %% ../nbs/20_learner.ipynb #c492f1b6
-def _begin_with(learn, start):
-    "Puts the weights of another run into the learner, which remembers whose they were"
-    start.put(learn.model)
-    learn.begun_with = start.facts
 
 # %% ../nbs/20_learner.ipynb #1cd98bbe
 def _go_on(learn, run):
@@ -311,7 +305,7 @@ def fcam(self:FCAMLearner,
     if self.begun_with: info['start'] = self.begun_with
     model = FCAM(deepcopy(encoder), deepcopy(metric), deepcopy(self.patches),
         score_temperature=temperature_of(metric, p), classes=self.data.splits, n_test=p.n_test,
-        n_views=p.n_views, info=info)
+        n_views=p.n_views, sfc_epochs=p.sfc_epochs, sfc_lr=p.sfc_lr, info=info)
     model.precision = self.precision
     return model.to(next(encoder.parameters()).device)
 
@@ -327,11 +321,14 @@ def evaluate(self:FCAMLearner,
     fresh:bool=False, # new crops for every episode, in place of views
     structured:bool=None, # structured FC; default: for more than one shot
     progress:bool=True, # show a bar
+    n_patches:int=None, # n: patches of an image; default: the preset's
+    crops:str=None, # 'independent', 'shared' or 'grid'; default: the preset's
+    baseline:str=None, # in place of the metric: a name in `baselines()`, or a rule
 )->Accuracy:
     "Accuracy of the model as it stands on the test classes, as `FCAM.accuracy`"
     return self.fcam().accuracy(self.data.test, n_way=n_way, n_shot=n_shot, n_query=n_query,
         n_episodes=n_episodes, seed=seed, n_views=n_views, fresh=fresh, structured=structured,
-        progress=progress)
+        progress=progress, n_patches=n_patches, crops=crops, baseline=baseline)
 
 # %% ../nbs/20_learner.ipynb #dde642ed
 @patch

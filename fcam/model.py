@@ -65,6 +65,8 @@ class FCAM(nn.Module):
         classes:dict=None, # names by set, `{'train': [...], 'valid': [...], 'test': [...]}`
         n_test:tuple=(5000, 600), # episodes of `accuracy`: for one shot, for more
         n_views:int=4, # draws of the patches of an image in `accuracy`
+        sfc_epochs:int=100, # passes over the support in structured FC
+        sfc_lr:float=1., # its learning rate, relative to the length of the features
         info:dict=None, # kept in `config.json`: where the model comes from
     ):
         super().__init__()
@@ -72,6 +74,8 @@ class FCAM(nn.Module):
         self.score_temperature = check_number('score_temperature', score_temperature, '(0, 1000]')
         self.n_views = check_count('n_views', n_views, '[1, 1000]')
         self.n_test = _episode_counts(n_test)
+        self.sfc_epochs = check_count('sfc_epochs', sfc_epochs, '[0, 1000000]')
+        self.sfc_lr = check_number('sfc_lr', sfc_lr, '(0, 1000]')
         self.classes, self.info = _class_names(classes), _known_facts(info)
         self._precision, self._chosen = 'auto', {}
         self.to(memory_format=torch.channels_last).eval()
@@ -80,6 +84,11 @@ class FCAM(nn.Module):
 def device(self:FCAM):
     "Where the model is"
     return next((p.device for p in self.encoder.parameters()), torch.device('cpu'))
+
+@patch(as_prop=True)
+def sfc(self:FCAM)->dict:
+    "The settings of this model for `structured_fc`, by name"
+    return dict(score_temperature=self.score_temperature, n_epochs=self.sfc_epochs, lr=self.sfc_lr)
 
 # %% ../nbs/18_model.ipynb #d0ab20a7
 def _set_precision(model, precision): model._precision = check_precision(precision, model.device)
@@ -143,7 +152,7 @@ def accuracy(self:FCAM,
                progress=progress, precision=self.chosen_precision())
     features = task_features(self.encoder, store, patches, [task], **how)
     if structured is None: structured = n_shot > 1 and baseline is None
-    sfc = dict(score_temperature=self.score_temperature) if structured else None
+    sfc = self.sfc if structured else None
     return evaluate(self.metric if baseline is None else baseline, features, **task,
                     structured=structured, sfc=sfc, progress=progress)
 
@@ -175,7 +184,7 @@ def save(self:FCAM,
         n_features=n_features_of(self.encoder, self.patches.size),
         metric=metric_config(self.metric), patches=self.patches.settings(),
         score_temperature=self.score_temperature, n_test=self.n_test, n_views=self.n_views,
-        classes=self.classes, info=self.info)
+        sfc_epochs=self.sfc_epochs, sfc_lr=self.sfc_lr, classes=self.classes, info=self.info)
     return _write_model(Path(path).expanduser(), config, tensors=self.state_dict())
 
 # %% ../nbs/18_model.ipynb #8a5e1938
@@ -206,10 +215,12 @@ def _check_features(n, encoder, metric, size):
         raise ValueError(f'metric has {metric.n_features} features and the encoder {n}')
 
 # %% ../nbs/18_model.ipynb #a85d5e94
-_facts = 'score_temperature', 'n_test', 'n_views', 'classes', 'info'
+_facts = 'score_temperature', 'n_test', 'n_views', 'sfc_epochs', 'sfc_lr', 'classes', 'info'
+_later = dict(sfc_epochs=100, sfc_lr=1.) # what older models had
 
 def _built_model(config, encoder):
     "The model that a config describes, its weights without memory; `ValueError` for a bad field"
+    config = _later | config
     known = {'format', 'fcam', 'encoder', 'n_features', 'metric', 'patches', *_facts}
     if known - config.keys(): raise ValueError(f'{sorted(known - config.keys())[0]} is missing')
     if config.keys() - known:
@@ -300,8 +311,7 @@ def _prototypes(self:Classifier, structured):
     if not structured: return torch.stack([mean_prototypes(f[None])[0] for f in self.features])
     if len(shots) > 1: raise ValueError('structured FC needs the same number of images in every '
                                         'class: pass structured=False for mean prototypes')
-    return structured_fc(torch.stack(self.features), self.model.metric,
-                         score_temperature=self.model.score_temperature)
+    return structured_fc(torch.stack(self.features), self.model.metric, **self.model.sfc)
 
 # %% ../nbs/18_model.ipynb #08580698
 @patch

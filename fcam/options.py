@@ -90,6 +90,7 @@ def _check_baselines(words):
     if 'emd_episodes' in words and 'table' not in words and not slow: raise ValueError(
         '--emd_episodes has no effect without --table, or a slow --baseline: leave it out')
 
+# %% ../nbs/20d_options.ipynb #d460909e
 def check_options(
     words:dict, # what was given
     data:str=None, # `glyphs`, a benchmark's name, or a folder; None where it is not known yet

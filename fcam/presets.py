@@ -37,9 +37,10 @@ _ranges = {
     '[1, 1000]': 'n_patches n_hard valid_patches n_views n_tasks_per_step n_query',
     '[2, 1000]': 'n_train_patches',
     '[2, 100000]': 'bs',
-    '[0, 1000000]': 'warmup_epochs calibration_epochs module_epochs joint_epochs',
+    '[0, 1000000]': 'warmup_epochs calibration_epochs module_epochs joint_epochs sfc_epochs',
     '[1, 1000000]': 'n_iters n_valid valid_images n_test',
-    '(0, 1000]': 'warmup_lr calibration_lr module_lr joint_lr score_temperature eps sharpness',
+    '(0, 1000]': 'warmup_lr calibration_lr module_lr joint_lr sfc_lr score_temperature eps '
+                 'sharpness',
     '[0, 1000]': 'weight_decay soft_weight weights_lr',
     '[0, 100]': 'norm_power',
     '[0, 1)': 'momentum',
@@ -143,6 +144,8 @@ class Preset(_Pretraining):
     valid_patches:int=9 # patches an image there, before meta-training
     n_views:int=4 # draws of the patches of a test image
     n_test:tuple=(5000, 600) # test episodes: for one shot, for more
+    sfc_epochs:int=100 # passes over the support in structured FC
+    sfc_lr:float=1. # its learning rate, relative to the length of the features
 
 # %% ../nbs/17_presets.ipynb #c48cc809
 @patch(as_prop=True)
@@ -166,18 +169,21 @@ def schedule(self:Preset,
     return step_decay(*steps[stage])
 
 # %% ../nbs/17_presets.ipynb #dbb462e0
+_ours = dict(weights='sharp', sfc_epochs=20, sfc_lr=0.2)
+
 presets = dict(
     mini_imagenet=Preset(),
     tiered_imagenet=Preset(calibration_epochs=120, calibration_lr=0.001, soft_weight=0.05,
         joint_lr=1e-4, n_views=1),
     cub=Preset(calibration_lr=0.03, soft_weight=0.5, joint_lr=1e-3, valid_patches=2),
-    cifar_fs=Preset(patch_size=32, calibration_epochs=120, activation_checkpointing=False),
-    fc100=Preset(patch_size=32, calibration_epochs=120, activation_checkpointing=False),
+    cifar_fs=Preset(patch_size=32, calibration_epochs=120, activation_checkpointing=False,
+        **_ours),
+    fc100=Preset(patch_size=32, calibration_epochs=120, activation_checkpointing=False, **_ours),
     quick=Preset(width=16, patch_size=32, n_patches=9, scale=(0.2, 1.), bs=64,
         warmup_epochs=10, warmup_drops=(), calibration_epochs=1, calibration_lr=0.005,
         soft_weight=0.5, momentum=0.99, n_iters=20, module_epochs=1, joint_epochs=1,
         joint_lr=2e-3, activation_checkpointing=False, n_valid=100, valid_patches=2,
-        n_views=1, n_test=(300, 100)),
+        n_views=1, n_test=(300, 100), **_ours),
 )
 
 # %% ../nbs/17_presets.ipynb #af49a1db

@@ -77,25 +77,30 @@ def rule_name(
 )->str:
     "How tables call the metric of a model"
     metric = model.metric
-    if isinstance(metric, AdaptiveMetric): return 'Adaptive Metric'
+    if isinstance(metric, AdaptiveMetric):
+        return 'Adaptive Metric' + f', {metric.weights} weights'*(metric.weights != 'paper')
     if isinstance(metric, CosineMetric): return 'prototype'  # a temperature changes no decision
     if not isinstance(metric, EMDMetric): return type(metric).__name__
     changes = [f'{k} {v}' for k, v in metric.settings().items() if v != EMDMetric().settings()[k]]
     return ', '.join(['exact EMD', *changes])
 
+# %% ../nbs/18a_results.ipynb #b14b7506
 def _fewer(tasks, most):
     "The tasks with at most so many episodes"
     return [task | dict(n_episodes=min(task['n_episodes'], most)) for task in tasks]
 
-def _plain_rules(bank, tasks, emd_episodes):
-    "The columns of the two rules without weights; the second is left out for 0 episodes"
+def _plain_rules(metric, bank, tasks, emd_episodes):
+    "The columns of the rules that learn nothing; exact EMD is left out for 0 episodes"
     rules = {'prototype': _column_scores(CosineMetric(), bank, tasks)}
-    if not emd_episodes: return rules
-    return rules | {'exact EMD': _column_scores(EMDMetric(), bank, _fewer(tasks, emd_episodes))}
+    if emd_episodes:
+        rules['exact EMD'] = _column_scores(EMDMetric(), bank, _fewer(tasks, emd_episodes))
+    if not isinstance(metric, AdaptiveMetric) or metric.weights == 'paper': return rules
+    paper = AdaptiveMetric(metric.n_features, modulated=False)
+    return rules | {"Adaptive Metric, paper's weights": _column_scores(paper, bank, tasks)}
 
 def _own_row(model, features, task, structured, progress):
     "The column of the model's metric, with or without structured FC"
-    sfc = dict(score_temperature=model.score_temperature) if structured else None
+    sfc = model.sfc if structured else None
     scores = _column_scores(model.metric, features, [task], structured=structured, sfc=sfc,
                             progress=progress)
     return {rule_name(model) + ', structured FC'*structured: scores}
@@ -103,8 +108,7 @@ def _own_row(model, features, task, structured, progress):
 def _structured_row(model, bank, tasks):
     "The columns of more than one shot by structured FC, and the name of that rule"
     tasks = [task for task in tasks if task['n_shot'] > 1]
-    sfc = dict(score_temperature=model.score_temperature)
-    scores = _column_scores(model.metric, bank, tasks, structured=True, sfc=sfc)
+    scores = _column_scores(model.metric, bank, tasks, structured=True, sfc=model.sfc)
     return dict(metric=f'{rule_name(model)}, structured FC') | scores
 
 # %% ../nbs/18a_results.ipynb #7e691825
@@ -147,7 +151,7 @@ def _rows(models, stages, store, tasks, precision, emd_episodes, rules, train):
         if former is None or not _same_encoder(former, model):
             bank = None  # the former bank goes before the next one comes
             bank = _result_bank(model, store, tasks, precision=precision)
-            plain = _plain_rules(bank, tasks, emd_episodes)
+            plain = _plain_rules(model.metric, bank, tasks, emd_episodes)
             own_rules = [_with_mean(rule, model, train, precision) for rule in rules]
             plain |= _baseline_rows(own_rules, bank, tasks, emd_episodes)
         name, former = rule_name(model), model
@@ -189,7 +193,7 @@ def results_table(
     baselines=(), # more rules, as `chosen_rules`
     train:ImageStore=None, # images of the training classes, whose mean SimpleShot takes
 )->DataFrame: # of `Accuracy`; its `attrs` hold `n_way` and `n_query`
-    "Accuracy after every stage by three rules; `ValueError` for no model or impossible tasks"
+    "Accuracy after every stage by several rules; `ValueError` for no model or impossible tasks"
     _check_models(models, store, allow_seen)
     check_count('emd_episodes', emd_episodes, '[0, 1000000]')
     rules = chosen_rules(baselines, emd_episodes)

@@ -38,10 +38,11 @@ class Start(NamedTuple):
     head:dict=None # its state; None where the stage kept none, as in meta-training
     def put(self,
         model:nn.Sequential, # encoder and head of the new run, changed in place
-    ):
+    )->dict: # the facts
         "Puts the weights into a model; its head stays where there is none"
         model[0].load_state_dict(self.encoder)
         if self.head: model[1].load_state_dict(self.head)
+        return self.facts
 
 # %% ../nbs/19c_start.ipynb #555e4f42
 def read_start(

@@ -36,7 +36,7 @@ from .data import FewShotData
 from .distributed import main_prints, n_ranks, several
 from .encoder import checkpointed
 from .episodes import sample_episodes, split_task, used_images
-from .evaluate import FeatureBank, evaluate
+from .evaluate import FeatureBank, enough_views, evaluate
 from .patches import RandomPatches
 from .memory import free_on
 from .metric_words import temperature_of
@@ -104,8 +104,8 @@ def _pool(store, n_images, n_query, seed):
 def score(self:EpisodeValidation)->float: # percent
     "The accuracy of the candidate as it stands; its modes and weights stay as they are"
     encoder, metric = self.candidate()
-    bank = FeatureBank(encoder, self.store, self.patches, seed=self.seed, images=self.images,
-                       precision=self.precision)
+    bank = FeatureBank(encoder, self.store, self.patches, n_views=enough_views(self.patches, 1),
+                       seed=self.seed, images=self.images, precision=self.precision)
     return evaluate(metric, bank, **self.task).mean
 
 # %% ../nbs/19_training.ipynb #f05c81d9
