@@ -28,7 +28,7 @@ def indented(text):
 
 def output(data, name, files):
     "One displayed result: markdown, else a figure, else its text"
-    if 'text/markdown' in data: return join(data['text/markdown']).strip('\n')
+    if 'text/markdown' in data: return relink(join(data['text/markdown'])).strip('\n')
     for kind, ending in ('image/png', 'png'), ('image/jpeg', 'jpg'):
         if kind not in data: continue
         files[f'index_files/{name}.{ending}'] = base64.b64decode(join(data[kind]))

@@ -134,7 +134,7 @@ def evaluation_cost(
     p, n_way, n_episodes = preset, min(5, data.test.n_classes), sum(preset.n_test)
     n_pairs, n_exact = (n*n_way**2*15 for n in (n_episodes, sum(min(n, 600) for n in p.n_test)))
     passes = 4*len(data.test)*p.n_patches*p.n_views + 2*n_pairs*_pair_cost(p)
-    return passes, (4*n_exact*2e-6 + p.n_test[1]*0.02)*p.n_patches
+    return passes, (4*n_exact*2e-6 + p.n_test[1]*2e-4*p.sfc_epochs)*p.n_patches
 
 # %% ../nbs/20a_progress.ipynb #a426d082
 class TimeLeft:
