@@ -156,14 +156,15 @@ def test_train_says_how_long_it_takes(run):
 def test_eval_prints_the_table_again(run, tmp_path):
     done = call(commands.table, tmp_path, model=run.folder)
     assert done.returncode == 0, done.stderr
-    assert len(table(done.stdout)) == 16 and table(done.stdout) == table(run.printed)
+    assert len(table(done.stdout)) == 21 and table(done.stdout) == table(run.printed)
 
 def test_eval_gives_a_number_of_the_table(run, photos, tmp_path):
     done = call(commands.evaluate, tmp_path, model=run.folder)
     assert done.returncode == 0, done.stderr
     row, = table(done.stdout)
-    joint = [r for r in table(run.printed) if r[:3] == ['joint', 'Adaptive', 'Metric']]
-    assert row[-3:] == joint[0][3:6]
+    own = ['joint', *'Adaptive Metric, sharp weights'.split()]
+    joint, = [r for r in table(run.printed) if r[:5] == own]
+    assert row[-3:] == joint[5:8]
     out = tmp_path/'runs'/f'eval-{photos.name}'
     assert len(json.loads((out/'result.json').read_text(encoding='utf-8'))['model']['sha256']) == 64
 
