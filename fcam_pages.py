@@ -16,6 +16,8 @@ longest_shown, width = 12, 84 # lines of a source that is not folded; characters
 functions = ast.FunctionDef, ast.AsyncFunctionDef
 fence = re.compile(r'^```.*?^```[^\n]*$', re.M | re.S)
 linked_name = re.compile(r'\[(`[^`]+`)\]\([^)\s]*\)(?:\{[^}]*\})?')
+link_in_link = re.compile(r'\[([^][]*)\[(`[^`]+`)\]\([^)\s]*\)([^][]*)\](?=\()')
+temporary = re.compile(r'(?:/private)?/(?:tmp|var/folders/[^/\s]+/[^/\s]+/T)/tmp\w+')
 one_of = re.compile(r'\s*\|\s*')
 
 # ---- entries
@@ -41,7 +43,7 @@ def parsed(symbol):
 def fields(cls):
     "`(name, type, default, comment)` of each field of a dataclass or a named tuple, those of its bases first"
     for base in reversed(cls.__mro__):
-        tree, comments = parsed(base) if base.__module__.startswith(get_config().lib_name) else (None, {})
+        tree, comments = parsed(base)
         for node in tree.body if tree else []:
             if not isinstance(node, ast.AnnAssign): continue
             default = ast.unparse(node.value) if node.value else ''
@@ -79,7 +81,8 @@ def table(rows, *heads):
     "A Markdown table without the columns that are empty in all rows"
     rows = [[cell.replace('|', r'\|') for cell in row] for row in rows]
     kept = [i for i in range(len(heads)) if any(row[i] for row in rows)]
-    lines = [[heads[i] for i in kept], ['---' for _ in kept], *([row[i] for i in kept] for row in rows)]
+    widths = ['-'*(50 if i == kept[-1] else 18) for i in kept] # relative, where a row is long
+    lines = [[heads[i] for i in kept], widths, *([row[i] for i in kept] for row in rows)]
     return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
 
 def field_table(cls):
@@ -113,7 +116,7 @@ class Signature(BasicMarkdownRenderer):
         rows, back = list(parameters(called)), written(called).get('return', ('', '', ''))
         told = [(in_code(name), comment) for name, _, _, comment in rows if comment]
         if back[2]: told.append(('*returns*', back[2]))
-        return signature(self.nm, rows, '' if made else back[0]), table(told, 'parameter', '') if told else ''
+        return signature(self.nm, rows, '' if made else back[0]), table(told, 'parameter', 'meaning') if told else ''
 
     def _repr_markdown_(self):
         head = BasicMarkdownRenderer._repr_markdown_(self).split('```', 1)[0].rstrip()
@@ -155,6 +158,18 @@ def plain_fences(cell):
         text = output.get('data', {}).get('text/markdown')
         if not text: continue
         output['data']['text/markdown'] = fence.sub(lambda found: linked_name.sub(r'\1', found[0]), ''.join(text))
+
+def short_paths(cell):
+    "A temporary folder has another name each time, which says nothing"
+    for output in cell.get('outputs', []):
+        if 'text' in output: output['text'] = temporary.sub('...', ''.join(output['text']))
+        data = output.get('data', {})
+        for kind in data:
+            if kind.startswith('text/'): data[kind] = temporary.sub('...', ''.join(data[kind]))
+
+def own_links(cell):
+    "A name in a link of ours keeps that link: nbdev puts another one into it"
+    if cell.cell_type == 'markdown': cell.source = link_in_link.sub(r'[\1\2\3]', cell.source)
 
 def say_gpu(cell):
     "A cell that only runs on a GPU says so where it has no output"

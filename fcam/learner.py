@@ -69,12 +69,13 @@ class FCAMLearner(ClassesDiffer, ResumingLearner):
         self.precision, scored = precision, lambda: self.encoder
         calibration, validation = pretraining_callbacks(data, preset, scored, precision)
         head = nn.Linear(n_features_of(encoder, preset.patch_size), data.train.n_classes)
+        soft_loss = ValueMetric(lambda: calibration.soft_loss, 'soft_loss')
+        soft_loss.measured = lambda: getattr(self, 'stage', None) != 'warm-up'
         super().__init__(data.dls(bs=min(preset.bs, len(data.train))//n*n, device=device),
             nn.Sequential(encoder, head).to(device, memory_format=torch.channels_last),
             loss_func=CrossEntropyLossFlat(), opt_func=stage_optimizer(preset, 'warm-up'),
             lr=preset.warmup_lr, cbs=[calibration, validation, *L(cbs)],
-            metrics=[ValueMetric(lambda: calibration.soft_loss, 'soft_loss'),
-                     ValueMetric(validation.value, 'valid_accuracy')], **kwargs)
+            metrics=[soft_loss, ValueMetric(validation.value, 'valid_accuracy')], **kwargs)
         for_device(self, precision, others=_teachers)
 
 # %% ../nbs/20_learner.ipynb #f309cadd

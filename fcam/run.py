@@ -23,7 +23,7 @@ from .checkpoint import Interrupted
 from .data import FewShotData
 from .distributed import from_main, is_main, wait_for_all
 from .evaluate import Accuracy
-from .files import Claim, claim_folder, write_file, write_json
+from .files import FolderClaim, claim_folder, write_file, write_json
 from .learner import FCAMLearner
 from .model import FCAM
 from .plots import plot_history
@@ -36,7 +36,7 @@ from .run_folder import resume_command, shown_path
 def new_folder(
     out:str, # asked for; must not hold a run
     default:str, # where nothing was asked for: this, or the first of `-2`, `-3`, ... that is free
-)->Claim: # its `path` is the folder
+)->FolderClaim: # its `path` is the folder
     "A folder for results; `ValueError` if it holds some, `OSError` where it cannot be written"
     path = from_main(lambda: _free(default) if out is None else _unused(out))
     return claim_folder(path, n_bytes=2**23)

@@ -160,7 +160,7 @@ class StageHistory(Callback):
         self.start, self.recorder.log = time.time(), L(self.epoch + 1)  # fastai counts from 0
     def after_epoch(self):
         shown = dict(zip(self.recorder.metric_names[1:-1], self.recorder.final_record))
-        shown.pop('valid_loss', None)
+        shown = dict.fromkeys(['train_loss', *self.metrics.attrgot('name')]) | shown
         lr, seconds = self.opt.hypers[-1]['lr'], round(time.time() - self.start, 1)
         epochs = dict(epoch=self.epoch + 1, total_epoch=len(self.rows) + 1)
         speed = dict(seconds=seconds, threads=torch.get_num_threads())

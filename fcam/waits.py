@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from fastai.callback.core import Callback
 from fastai.callback.progress import ProgressCallback
-from fastai.learner import AvgSmoothLoss, Learner
+from fastai.learner import AvgSmoothLoss, Learner, Recorder
 from fastai.torch_core import to_detach
 
 # %% ../nbs/18c_waits.ipynb #904452ce
@@ -38,11 +38,28 @@ class _RareComments(ProgressCallback):
         if hasattr(self, 'smooth_loss'): self.pbar.comment = f'{self.smooth_loss.item():.4f}'
         self.read = time.monotonic()
 
+# %% ../nbs/18c_waits.ipynb #8ae23c6c
+class _FilledColumns(Recorder):
+    "fastai's recorder without the columns that nothing fills"
+    name = 'recorder'
+    @property
+    def metrics(self):
+        return self.learn.metrics.filter(lambda o: getattr(o, 'measured', lambda: True)())
+    @property
+    def _valid_mets(self): return super()._valid_mets[0 if len(self.dls.valid) else 1:]
+    def before_fit(self):
+        super().before_fit()
+        if not len(self.dls.valid): self.metric_names.remove('valid_loss')
+    def plot_loss(self, skip_start=5, with_valid=None, **kwargs):
+        if with_valid is None: with_valid = 'valid_loss' in self.metric_names
+        return super().plot_loss(skip_start, with_valid=with_valid, **kwargs)
+
 # %% ../nbs/18c_waits.ipynb #5bb90751
 def without_waits(
     learn:Learner, # changed in place
 )->Learner: # the same
-    "A learner that reads the loss seldom, so that the processor does not wait for a GPU"
+    "A learner that reads the loss seldom, and whose table has no empty columns"
+    learn.remove_cb(learn.recorder).add_cb(_FilledColumns())
     learn.recorder.smooth_loss = _LossOnDevice(learn.recorder.smooth_loss.beta)
     if hasattr(learn, 'progress'): learn.remove_cb(learn.progress).add_cb(_RareComments())
     return learn

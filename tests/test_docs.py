@@ -1,5 +1,6 @@
 "The notebooks as documentation: docments, assertions, README, sidebar, and the processing that comes before Quarto"
 import ast, importlib, io, json, os, re, shutil, subprocess, sys, tokenize
+from typing import NamedTuple
 
 import pytest
 
@@ -144,15 +145,104 @@ def test_notebooks_process_for_the_docs(tmp_path):
     for notebook in notebooks(): check_page(notebook, copy/'_proc'/notebook.relative_to(nbs))
 
 def check_page(notebook, page):
-    "The processed notebook has its front matter, and an entry for each exported name"
+    "The processed notebook has its front matter, an entry and the source of each exported name, and no faults"
     found = json.loads(page.read_text(encoding='utf-8'))['cells']
     front = ''.join(found[0]['source'])
     assert found[0]['cell_type'] == 'raw' and 'title:' in front and 'output-file:' in front
+    assert f'colab.research.google.com/github/fcam/fcam/blob/main/nbs/{notebook.name}' in front
+    assert not list(faults(found)), f'{page.name}: {list(faults(found))}'
     if not module_of(notebook): return
-    entries = ''.join(''.join(c['source']) for c in found if c['cell_type'] == 'code' and 'show_doc(' in ''.join(c['source']))
-    missing = [name for cell in cells(notebook) if cell.exported() and 'hide' not in cell.directives()
-               for name, node in definitions(cell) if isinstance(node, ast.ClassDef) or '.' not in name if f'show_doc({name})' not in entries]
-    assert not missing, f'{page.name}: no entry for {missing}'
+    code = [''.join(c['source']) for c in found if c['cell_type'] == 'code']
+    entries, shown = '\n'.join(o for o in code if 'show_doc(' in o), '\n'.join(o for o in code if 'show_doc(' not in o)
+    for cell in cells(notebook):
+        if not cell.exported() or 'hide' in cell.directives(): continue
+        for name, node in definitions(cell):
+            line = f'class {node.name}' if isinstance(node, ast.ClassDef) else f'def {node.name}('
+            assert line in shown, f'{page.name}: no source of {name}'
+            if isinstance(node, ast.ClassDef) or '.' not in name: assert f'show_doc({name})' in entries, f'{page.name}: no entry for {name}'
+
+def texts(cell):
+    "All that the outputs of a cell say"
+    for output in cell.get('outputs', []):
+        yield ''.join(output.get('text', ''))
+        yield from (''.join(text) for kind, text in output.get('data', {}).items() if kind.startswith('text/'))
+
+def faults(found):
+    "What a reader of a processed page should not meet"
+    for cell in found:
+        source, said = ''.join(cell['source']), '\n'.join(texts(cell))
+        words = {name for name, _ in re.findall(r'^#\|\s*([\w-]+):\s*"(.+)"$', source, re.M)}
+        figures = [o for o in cell.get('outputs', []) if any(kind.startswith('image/') for kind in o.get('data', {}))]
+        if figures and not {'fig-cap', 'fig-alt'} <= words: yield f'a figure without caption or alt text: {source[:80]}'
+        if cell['cell_type'] == 'code':
+            long = [line for line in source.split('\n') if len(line) > 100 and not line.startswith('#|')]
+            if long: yield f'a line of {len(long[0])} characters: {long[0]}'
+            if re.search(r'^#\|\s*cuda', source, re.M) and not said and 'Runs only where there is a GPU' not in source:
+                yield f'a cell without output that does not say why: {source[:80]}'
+        if cell['cell_type'] == 'markdown' and re.search(r'!\[\]\([^)]*\)(?!\{fig-alt)', source): yield f'an image without alt text: {source[:80]}'
+        for fault in re.findall(r'/tmp/\S+|/var/folders/\S+|\b1 epochs\b|NoneType|__main__|^epoch .*\n.*\bNone\b', said, re.M):
+            yield f'{fault!r} in an output'
+        for block in re.findall(r'^```.*?^```', said, re.M | re.S):
+            if re.search(r'\]\(http', block): yield f'a link inside code: {block[:80]}'
+
+def test_faults_are_seen():
+    def page(kind, source, *outputs): return dict(cell_type=kind, source=source, outputs=list(outputs))
+    figure = dict(output_type='display_data', data={'image/png': 'aGVsbG8=', 'text/plain': '<Figure>'})
+    def printed(text): return dict(output_type='stream', text=text)
+    entry = dict(output_type='display_data', data={'text/markdown': '```python\n[`f`](https://a.b)(x: int)\n```\n[`f`](https://a.b)'})
+    pages = [page('code', 'plot()', figure), page('code', '#| fig-cap: "A dot."\nplot()', figure), page('code', f'x = {"1"*100}'),
+        page('code', '#| cuda\nrun()'), page('markdown', '![](a.png)'), page('code', 'f()', printed('kept in /tmp/tmpab12/run\n')),
+        page('code', 'f()', printed('warm-up: 1 epochs\n')), page('code', 'f()', printed('epoch  loss\n1      None\n')), page('code', 'show_doc(f)', entry)]
+    for one in pages: assert len(list(faults([one]))) == 1, one
+    good = [page('code', '#| fig-cap: "A dot."\n#| fig-alt: "A dot at the left."\nplot()', figure), page('code', 'f()', printed('epoch  loss\n1      0.5\n')),
+        page('code', '#| cuda\n# Runs only where there is a GPU, so nothing is printed here.\nrun()'), page('markdown', '![A dot](a.png) ![](b.png){fig-alt="b"}')]
+    assert list(faults(good)) == []
+
+def test_pages_have_names_of_their_own():
+    "nbdev names a page by its notebook without the number"
+    names = [re.sub(r'^\d+[a-z]?_', '', p.stem) for p in notebooks()] + [p.stem for p in nbs.glob('*.qmd')]
+    assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
+
+def test_list_of_notebooks_is_in_step():
+    "The stored output of the page that lists them"
+    outputs = json.loads((nbs/'notebooks.ipynb').read_text(encoding='utf-8'))['cells']
+    listed = '\n'.join(text for cell in outputs for text in texts(cell))
+    for notebook in notebooks():
+        if not notebook.name[0].isdigit(): continue
+        title, question = (line.split(' ', 1)[1].strip() for line in cells(notebook)[0].source.split('\n') if line.strip())
+        assert f'| [{title}]({notebook.name}) | {question} |' in listed, f'run nbs/notebooks.ipynb: {notebook.name}'
+
+# ---- entries of the site
+
+def fragment(eps:float=0.5, # smoothness
+    *names, # of what
+    size:'int|None'=None, # pixels
+    **settings, # the rest
+)->list: # of fragments
+    "Cut something, and `[x]`"
+    return [eps, names, size, settings]
+
+class Piece:
+    "A piece"
+    def __init__(self, width:int): self.width = width # not told
+    def cut(self, at:float, # in [0, 1]
+    ): return at
+
+class Pair(NamedTuple):
+    "Two"
+    first:int # the one
+    second:float=1. # the other
+
+def test_entries():
+    "Signature and table come from the source: types as they are written, every comment, the one on what returns"
+    from fcam_pages import Signature
+    text = Signature(fragment)._repr_markdown_()
+    assert text.split('```')[1] == "python\nfragment(eps: float = 0.5, *names, size: 'int | None' = None, **settings) -> list\n"
+    assert '*Cut something, and `[x]`*' in text
+    for row in ('| `eps` | smoothness |', '| `*names` | of what |', '| `size` | pixels |', '| `**settings` | the rest |', '| *returns* | of fragments |'):
+        assert row in text, row
+    assert 'Piece(width: int)\n' in Signature(Piece)._repr_markdown_() and '| `at` | in [0, 1] |' in Signature(Piece.cut)._repr_markdown_()
+    assert '| `second` | `float` | `1.0` | the other |' in Signature(Pair)._repr_markdown_()
 
 # ---- README
 
@@ -169,8 +259,9 @@ def test_readme_writer(tmp_path):
     printed = [dict(output_type='stream', name='stdout', text='2\n3\n'),
                dict(output_type='display_data', data={'text/plain': ['<Figure>'], 'image/png': 'aGVsbG8='})]
     sources = [('markdown', '# one\n\n> two', []), ('code', '#| hide\nimport os', []), ('code', '#| eval: false\nprint(1)', printed),
-               ('markdown', '[a](00_a.ipynb), [b](../b.md), [c](https://c.d/e)', [])]
+               ('markdown', '[a](00_a.ipynb), [b](../b.md), [c](https://c.d/e), [f](f.qmd)', [])]
     (tmp_path/'nbs').mkdir()
+    (tmp_path/'nbs'/'f.qmd').write_text('{{< include ../F.md >}}')
     data = dict(cells=[dict(cell_type=kind, source=source, outputs=outputs) for kind, source, outputs in sources])
     (tmp_path/'nbs'/'index.ipynb').write_text(json.dumps(data))
     shutil.copytree(root/'.ci', tmp_path/'.ci')
@@ -178,7 +269,7 @@ def test_readme_writer(tmp_path):
     assert readme(tmp_path).returncode == readme(tmp_path, '--check').returncode == 0
     blocks = (tmp_path/'README.md').read_text().strip('\n').split('\n\n')
     assert blocks[1:] == ['# one', '> two', '``` python\nprint(1)\n```', '    2\n    3', '![](index_files/cell-3-output-2.png)',
-        '[a](nbs/00_a.ipynb), [b](b.md), [c](https://c.d/e)']
+        '[a](nbs/00_a.ipynb), [b](b.md), [c](https://c.d/e), [f](F.md)']
     assert (tmp_path/'index_files'/'cell-3-output-2.png').read_bytes() == b'hello'
     (tmp_path/'README.md').write_text('edited by hand')
     assert 'README.md is not what' in readme(tmp_path, '--check').stdout
@@ -196,4 +287,3 @@ def test_readme_links_exist():
     text = (root/'README.md').read_text(encoding='utf-8')
     links = re.findall(r'\]\((?![a-z]+:|#)([^)\s#]+)', text)
     assert [link for link in links if not (root/link).exists()] == []
-    assert {f'nbs/{nb.name}' for nb in exporting} <= set(links), 'a notebook without a link'
