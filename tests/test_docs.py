@@ -1,6 +1,5 @@
 "The notebooks as documentation: docments, assertions, README, sidebar, and the processing that comes before Quarto"
 import ast, importlib, io, json, os, re, shutil, subprocess, sys, tokenize
-from typing import NamedTuple
 
 import pytest
 
@@ -211,38 +210,6 @@ def test_list_of_notebooks_is_in_step():
         if not notebook.name[0].isdigit(): continue
         title, question = (line.split(' ', 1)[1].strip() for line in cells(notebook)[0].source.split('\n') if line.strip())
         assert f'| [{title}]({notebook.name}) | {question} |' in listed, f'run nbs/notebooks.ipynb: {notebook.name}'
-
-# ---- entries of the site
-
-def fragment(eps:float=0.5, # smoothness
-    *names, # of what
-    size:'int|None'=None, # pixels
-    **settings, # the rest
-)->list: # of fragments
-    "Cut something, and `[x]`"
-    return [eps, names, size, settings]
-
-class Piece:
-    "A piece"
-    def __init__(self, width:int): self.width = width # not told
-    def cut(self, at:float, # in [0, 1]
-    ): return at
-
-class Pair(NamedTuple):
-    "Two"
-    first:int # the one
-    second:float=1. # the other
-
-def test_entries():
-    "Signature and table come from the source: types as they are written, every comment, the one on what returns"
-    from fcam_pages import Signature
-    text = Signature(fragment)._repr_markdown_()
-    assert text.split('```')[1] == "python\nfragment(eps: float = 0.5, *names, size: 'int | None' = None, **settings) -> list\n"
-    assert '*Cut something, and `[x]`*' in text
-    for row in ('| `eps` | smoothness |', '| `*names` | of what |', '| `size` | pixels |', '| `**settings` | the rest |', '| *returns* | of fragments |'):
-        assert row in text, row
-    assert 'Piece(width: int)\n' in Signature(Piece)._repr_markdown_() and '| `at` | in [0, 1] |' in Signature(Piece.cut)._repr_markdown_()
-    assert '| `second` | `float` | `1.0` | the other |' in Signature(Pair)._repr_markdown_()
 
 # ---- README
 
