@@ -238,7 +238,7 @@ def paired_verdict(
 
 # %% ../nbs/32_experiments.ipynb #25f1942c
 def overall(
-    words:list, # of `word`
+    words:list, # the `word` of each verdict
 )->str:
     "Holds where all claims hold, does not hold where one does not, else not decided"
     if not words or fails not in words and undecided in words: return undecided

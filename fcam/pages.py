@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Signature', 'entries_first', 'fold_long', 'plain_fences', 'own_links', 'short_paths', 'say_gpu', 'open_links']
 
-# %% ../nbs/60_pages.ipynb #7df1c9a0
+# %% ../nbs/60_pages.ipynb #b3259065
 import ast
 import importlib
 import inspect
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fastcore.docments import docments
 
-# %% ../nbs/60_pages.ipynb #2d22b53f
+# %% ../nbs/60_pages.ipynb #36ff8680
 _functions = ast.FunctionDef, ast.AsyncFunctionDef
 
 def _parsed(symbol):
@@ -28,7 +28,7 @@ def _parsed(symbol):
     comments = {o.start[0]: o.string.lstrip('# ') for o in tokens if o.type == tokenize.COMMENT}
     return ast.parse(source).body[0], comments
 
-# %% ../nbs/60_pages.ipynb #2852dc0d
+# %% ../nbs/60_pages.ipynb #396a748f
 def _written(function):
     "`{name: (type, default, comment)}` of each parameter, and of `return`, as the source has them"
     tree, comments = _parsed(function)
@@ -45,7 +45,7 @@ def _written(function):
         found['return'] = ast.unparse(tree.returns), '', comments.get(tree.returns.end_lineno, '')
     return found
 
-# %% ../nbs/60_pages.ipynb #a42c6eb7
+# %% ../nbs/60_pages.ipynb #2c086cf0
 _stars = {inspect.Parameter.VAR_POSITIONAL: '*', inspect.Parameter.VAR_KEYWORD: '**'}
 
 def _parameters(function):
@@ -69,7 +69,7 @@ def _fields(cls):
             comment = comments.get(node.end_lineno, '')
             yield node.target.id, ast.unparse(node.annotation), default, comment
 
-# %% ../nbs/60_pages.ipynb #df037e96
+# %% ../nbs/60_pages.ipynb #a4fed011
 def _table(rows, *heads):
     "In Markdown, without the columns that are empty in all rows; the last one is the widest"
     rows = [[cell.replace('|', r'\|') for cell in row] for row in rows]
@@ -85,7 +85,7 @@ def _field_table(cls):
     rows = [(*map(_in_code, row[:3]), row[3]) for row in _fields(cls)]
     return _table(rows, 'field', 'type', 'default', 'meaning')
 
-# %% ../nbs/60_pages.ipynb #05d7b776
+# %% ../nbs/60_pages.ipynb #644f3f67
 def _word(name, kind, default, comment):
     "A parameter as a signature has it"
     if not kind: return f'{name}={default}' if default else name
@@ -99,7 +99,7 @@ def _signature(name, rows, result):
     if len(line) > 84: line = '\n'.join([f'{name}(', *(f'    {o},' for o in words), f'){end}'])
     return f'```python\n{line}\n```'
 
-# %% ../nbs/60_pages.ipynb #4638a61a
+# %% ../nbs/60_pages.ipynb #74791b14
 def _installed(symbol):
     "The same object in the package, if a cell that exports it has made `symbol`; else `symbol`"
     from nbdev.config import get_config
@@ -112,7 +112,7 @@ def _installed(symbol):
     for part in name.split('.'): found = getattr(found, part)
     return getattr(found, 'fget', None) or found
 
-# %% ../nbs/60_pages.ipynb #b4df4330
+# %% ../nbs/60_pages.ipynb #c605c367
 class Signature:
     "An entry: heading, link to the source, signature, docstring, what the comments say"
     def __init__(self,
@@ -141,7 +141,7 @@ class Signature:
         docs = re.sub(r'^(.+)', r'*\1*', self.plain.docs or '', count=1)
         return '\n\n'.join(part for part in (head, shown, docs, told) if part)
 
-# %% ../nbs/60_pages.ipynb #c7c40efb
+# %% ../nbs/60_pages.ipynb #4d05211b
 class entries_first:
     "Moves the source of an exported cell behind its entries"
     def __init__(self,
@@ -156,7 +156,7 @@ class entries_first:
             while last + 1 < len(cells) and getattr(cells[last + 1], 'has_sd', False): last += 1
             cells.insert(last, cells.pop(i))
 
-# %% ../nbs/60_pages.ipynb #29d3cfa7
+# %% ../nbs/60_pages.ipynb #ad0594ce
 def _defined(source):
     "Names that a cell defines, those of methods with their class"
     from nbdev.showdoc import showdoc_nm
@@ -176,7 +176,7 @@ def fold_long(
     if not names: return
     cell.source = cell.source.replace('"Exported source"', f'"Source of {", ".join(names)}"', 1)
 
-# %% ../nbs/60_pages.ipynb #1216e944
+# %% ../nbs/60_pages.ipynb #297bc114
 _fence = re.compile(r'^```.*?^```[^\n]*$', re.M | re.S)
 _linked = re.compile(r'\[(`[^`]+`)\]\([^)\s]*\)(?:\{[^}]*\})?')
 _nested = re.compile(r'\[((?:[^][]|\[`[^`]+`\]\([^)\s]*\))*)\](?=\()')     # [... [`f`](...) ...](
@@ -200,7 +200,7 @@ def own_links(
     cell.source = _nested.sub(lambda found: _linked.sub(r'\1', found[0]), cell.source)
     cell.source = _private.sub(r'\1', cell.source)
 
-# %% ../nbs/60_pages.ipynb #e86ca663
+# %% ../nbs/60_pages.ipynb #fe693b78
 def short_paths(
     cell, # of a notebook
 ):
@@ -211,7 +211,7 @@ def short_paths(
         for kind in filter(lambda kind: kind.startswith('text/'), data):
             data[kind] = _temporary.sub('...', ''.join(data[kind]))
 
-# %% ../nbs/60_pages.ipynb #5e0b6c5f
+# %% ../nbs/60_pages.ipynb #eff7e10d
 def say_gpu(
     cell, # of a notebook
 ):
