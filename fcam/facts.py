@@ -19,6 +19,7 @@ import fcam
 from .data import FewShotData
 from .distributed import join
 from .model import FCAM, choose_device
+from .places import find_model
 from .threads import limit_threads
 
 # %% ../nbs/19b_facts.ipynb #21a1a268
@@ -93,9 +94,10 @@ def data_facts(
                 n_images=counts, left_out=left_out, **statistics, classes=data.splits)
 
 def model_facts(
-    path, # the folder of a saved model
+    path, # of the folder of a saved model, or what else `find_model` takes
     model:FCAM, # as it was loaded
 )->dict: # as JSON takes it
     "Which model it is: its place, its file's SHA-256, and what it remembers of its training"
-    digest = sha256((Path(path).expanduser()/'model.safetensors').read_bytes()).hexdigest()
-    return dict(folder=str(Path(path).expanduser().resolve()), sha256=digest, info=model.info)
+    path = find_model(path)
+    digest = sha256((path/'model.safetensors').read_bytes()).hexdigest()
+    return dict(folder=str(path.resolve()), sha256=digest, info=model.info)

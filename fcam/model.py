@@ -178,6 +178,7 @@ def _write_model(path, config, tensors):
 @patch
 def save(self:FCAM,
     path, # of a folder, made where it does not exist
+    half:bool=False, # weights in float16, in half the space
 )->Path: # the folder
     "Writes two files; `ValueError` before that for a metric that cannot be built again"
     config = dict(format=2, fcam=__version__, encoder=_encoder_config(self.encoder),
@@ -185,7 +186,10 @@ def save(self:FCAM,
         metric=metric_config(self.metric), patches=self.patches.settings(),
         score_temperature=self.score_temperature, n_test=self.n_test, n_views=self.n_views,
         sfc_epochs=self.sfc_epochs, sfc_lr=self.sfc_lr, classes=self.classes, info=self.info)
-    return _write_model(Path(path).expanduser(), config, tensors=self.state_dict())
+    tensors = self.state_dict()
+    if half:
+        for name, o in tensors.items(): tensors[name] = o.half() if o.is_floating_point() else o
+    return _write_model(Path(path).expanduser(), config, tensors=tensors)
 
 # %% ../nbs/18_model.ipynb #8a5e1938
 def _built_encoder(config, encoder):
@@ -249,7 +253,7 @@ def choose_device(
 
 # %% ../nbs/18_model.ipynb #5e1fcef6
 def load_fcam(
-    path, # the folder that `save_fcam` wrote; `~` is the home folder
+    path, # the folder that `save_fcam` wrote, or what else `find_model` takes
     encoder:nn.Module=None, # where it was no ResNet12: the same module, its weights are overwritten
     device=None, # default: the GPU where there is one
     precision:str='auto', # or 'float32', 'bfloat16', 'float16': the model's `precision`

@@ -13,12 +13,15 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
+# %% ../nbs/17b_reading.ipynb #4c0690fd
+from .places import find_model
+
 # %% ../nbs/17b_reading.ipynb #db5905d0
 def model_folder(
-    path, # of the folder of a saved model; `~` is the home folder
+    path, # of the folder of a saved model, or what else `find_model` takes
 )->Path:
     "The folder with both files; `FileNotFoundError` or `ValueError` says what is there instead"
-    path, pickles = Path(path).expanduser(), ('.pth', '.pt', '.pkl', '.ckpt', '.tar')
+    path, pickles = find_model(path), ('.pth', '.pt', '.pkl', '.ckpt', '.tar')
     names = 'config.json', 'model.safetensors'
     if path.name in names and not path.is_dir(): raise ValueError(
         f'{path} is one file of a saved model: give its folder, {path.parent}')
