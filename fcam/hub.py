@@ -5,17 +5,17 @@
 # %% auto #0
 __all__ = ['model_card']
 
-# %% ../nbs/18f_hub.ipynb #778d9e31
+# %% ../nbs/18f_hub.ipynb #4e3a0a83
 import tempfile
 from pathlib import Path
 
 from fastcore.basics import patch
 
-# %% ../nbs/18f_hub.ipynb #91f0053f
+# %% ../nbs/18f_hub.ipynb #52968074
 from .files import write_file
 from .model import FCAM
 
-# %% ../nbs/18f_hub.ipynb #a4469f34
+# %% ../nbs/18f_hub.ipynb #b41b16d2
 _header = '''---
 library_name: fcam
 pipeline_tag: image-classification
@@ -36,7 +36,7 @@ def _facts(model):
                       ' (their names are in `config.json`)')
     if model.info.get('data'): yield f'Data: {model.info["data"]}'
 
-# %% ../nbs/18f_hub.ipynb #e8d926b0
+# %% ../nbs/18f_hub.ipynb #d9e561d4
 def model_card(
     model:FCAM, # that is described
     name:str, # of the model, as others load it
@@ -46,7 +46,7 @@ def model_card(
     "What others should know of a model"
     facts = '\n'.join(f'- {line}' for line in _facts(model))
     use = f"""```python
-from fcam.learner import load_fcam
+from fcam.model import load_fcam
 
 model = load_fcam({name!r})
 clf = model.classifier({{'cat': ['cat.jpg'], 'dog': ['dog.jpg']}})   # a few images a class
@@ -57,7 +57,7 @@ clf.predict('new.jpg')
     parts = _header.format(license=license), f'# {name}', about, facts, use, text.strip()
     return '\n\n'.join(part.strip('\n') for part in parts if part) + '\n'
 
-# %% ../nbs/18f_hub.ipynb #9ff1beb2
+# %% ../nbs/18f_hub.ipynb #215ba118
 @patch
 def push_to_hub(self:FCAM,
     repo_id:str, # OWNER/NAME, made where it does not exist
