@@ -150,7 +150,7 @@ class entries_first:
     def begin(self):
         "Called once, before the cells are seen"
         cells = self.nb.cells
-        for i in reversed(range(len(cells))):
+        for i in range(len(cells)):
             if cells[i].cell_type != 'code' or 'exports' not in cells[i].directives_: continue
             last = i
             while last + 1 < len(cells) and getattr(cells[last + 1], 'has_sd', False): last += 1
