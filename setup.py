@@ -29,7 +29,7 @@ setup(
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
     ],
     packages=find_packages(include=[cfg['lib_path'], f"{cfg['lib_path']}.*"]),
-    package_data={cfg['lib_name']: ['splits/*']},
+    package_data={cfg['lib_name']: ['splits/*', 'models/*/*']},
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg['requirements'].split(),
     extras_require={name: cfg[f'{name}_requirements'].split() for name in ('dev', 'dist', 'hub')},

@@ -202,7 +202,7 @@ def _evaluated(words):
 
 # %% ../nbs/21_cli.ipynb #c70c52ca
 def fcam_eval(
-    model:str, # folder of a saved model, such as that of a run
+    model:str, # folder of a saved model, such as that of a run; or as in fcam_predict
     data:str=None, # as in fcam_train, of which the test classes; default: the data of the model
     path:str=None, # where the files of a benchmark are
     splits:str=None, # for a folder: JSON file or published split; default: the model's
@@ -306,7 +306,7 @@ def _figures(record, clf, paths, n_figures):
 
 # %% ../nbs/21_cli.ipynb #b20ef2ad
 def fcam_predict(
-    model:str, # folder of a saved model
+    model:str, # folder of a saved model; cifar_fs comes with the package; or hf://OWNER/NAME
     support:str, # folder with one folder of images for each new class
     images:list, # paths of images to classify, or of folders of them
     mean:bool=False, # mean prototypes where there are several images a class

@@ -14,7 +14,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 # %% ../nbs/17b_reading.ipynb #4c0690fd
-from .places import find_model
+from .places import find_model, packaged_models
 
 # %% ../nbs/17b_reading.ipynb #db5905d0
 def model_folder(
@@ -29,7 +29,8 @@ def model_folder(
         raise ValueError(f'{path} is not a folder made by save_fcam: such a file would have to be '
             'unpickled, which runs its code. Load its weights yourself, then save with FCAM.save')
     if not path.is_dir():
-        raise FileNotFoundError(f'{path} does not exist: give the folder that save_fcam wrote')
+        raise FileNotFoundError(f'{path} does not exist: give the folder that save_fcam wrote, or '
+            f'the name of a model that comes with the package ({", ".join(packaged_models())})')
     missing = [name for name in names if not (path/name).is_file()]
     if missing: raise FileNotFoundError(
         f'{path} has no {" and no ".join(missing)}: give the folder that save_fcam wrote')

@@ -116,10 +116,11 @@ def _load(words, size, names, log):
 def _preset(data, size, words):
     "The settings of a size on some data"
     from fcam.options import single_settings
-    from fcam.presets import choose_preset
+    from fcam.presets import choose_preset, presets
     chosen = sizes[size]
+    name = chosen.preset or words.get('splits')                # whose classes a folder has
     settings = chosen.settings | single_settings({k: words[k] for k in words if k == 'set'})
-    return choose_preset(data, chosen.preset, **settings)
+    return choose_preset(data, name if name in presets else None, **settings)
 
 # %% ../nbs/33_reproduce.ipynb #39ae35b8
 def _run(words):

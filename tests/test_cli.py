@@ -173,6 +173,14 @@ def test_predict_names_a_class(run, shapes, tmp_path):
     assert done.returncode == 0, done.stderr
     assert 'disc.png' in done.stdout and any(name in done.stdout for name in ('cross', 'square', 'disc '))
 
+def test_packaged_model_names_a_class_at_once(shapes, tmp_path):
+    "No training, no network, from any folder"
+    offline = dict.fromkeys(('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY'), 'http://127.0.0.1:9') | dict(HF_HUB_OFFLINE='1')
+    done = call(commands.predict, tmp_path, offline, model='cifar_fs', support=shapes/'support', image=shapes/'disc.png')
+    assert done.returncode == 0, done.stderr
+    row, = [line for line in done.stdout.splitlines() if 'disc.png' in line]
+    assert 'disc' in row.replace('disc.png', ''), done.stdout
+
 def test_run_is_repeated_with_another_option(run, tmp_path):
     done = call(commands.repeat, tmp_path, model=run.folder, out='again')
     assert done.returncode == 0, done.stderr

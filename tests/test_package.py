@@ -1,5 +1,5 @@
 "The package as a user gets it: it imports, ships its class splits, and does nothing on import"
-import ast, csv, gzip, importlib, json, os, subprocess, sys
+import ast, csv, gzip, importlib, json, os, re, subprocess, sys
 from importlib.resources import files
 
 import pytest
@@ -7,6 +7,7 @@ import pytest
 from project import modules, package, root, settings
 
 splits = sorted(p.name for p in (package/'splits').glob('*.json'))
+models = sorted(p.parent.name for p in (package/'models').glob('*/config.json'))
 
 import_all = '''
 import importlib, json, pkgutil, fcam
@@ -15,7 +16,8 @@ for name in names: importlib.import_module(f'fcam.{name}')
 from importlib.metadata import version
 from importlib.resources import files
 print(json.dumps(dict(names=names, where=fcam.__file__, fastai=version('fastai'), fastcore=version('fastcore'),
-    splits=sorted(p.name for p in (files('fcam')/'splits').iterdir() if p.name.endswith('.json')))))
+    splits=sorted(p.name for p in (files('fcam')/'splits').iterdir() if p.name.endswith('.json')),
+    models=sorted(importlib.import_module('fcam.places').packaged_models()))))
 '''
 
 quiet_import = '''
@@ -61,7 +63,7 @@ def test_newest_fastai(tmp_path):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert not found['where'].startswith(str(root)), 'imported from the checkout, not from the installation'
-    assert (found['names'], found['splits']) == (modules(), splits)
+    assert (found['names'], found['splits'], found['models']) == (modules(), splits, models)
     assert int(found['fastcore'].split('.')[0]) >= 2, f"fastcore {found['fastcore']} is under a development ceiling"
 
 def test_some_splits_ship(): assert {'cifar_fs.json', 'cub.json', 'fc100.json', 'mini_imagenet.json', 'tiered_imagenet.json'} <= set(splits)
@@ -79,6 +81,33 @@ def test_mini_imagenet_lists_its_images(part):
     split = json.loads((files('fcam')/'splits'/'mini_imagenet.json').read_text(encoding='utf-8'))
     with gzip.open(files('fcam')/'splits'/f'mini_imagenet_{part}.csv.gz', 'rt') as f: rows = list(csv.DictReader(f))
     assert {row['label'] for row in rows} == set(split[part]) and len(rows) == 600*len(split[part])
+
+# ---- models that come with the package
+
+def test_some_model_ships(): assert 'cifar_fs' in models
+
+@pytest.mark.parametrize('name', models)
+def test_model_ships_small_and_with_its_card(name):
+    folder = package/'models'/name
+    assert sorted(p.name for p in folder.iterdir()) == ['README.md', 'config.json', 'model.safetensors']
+    assert sum(p.stat().st_size for p in folder.iterdir()) < 8e6
+    card = (folder/'README.md').read_text(encoding='utf-8')
+    for said in ('license: apache-2.0', f"load_fcam('{name}')", '## Data', '## Training', '## Accuracy', '## What it is good for', 'what not'): assert said in card, said
+    assert not re.search('[" ]/[a-z]', (folder/'config.json').read_text(encoding='utf-8')), 'a path of the machine that trained it'
+
+@pytest.mark.parametrize('name', models)
+def test_model_tells_new_classes_apart(name):
+    "On images like none of its training: a disc and a cross, by one of each"
+    import torch
+    from fcam.model import load_fcam
+    model = load_fcam(name, device='cpu', precision='float32')
+    assert all(p.dtype == torch.float32 and p.isfinite().all() for p in model.parameters())
+    y, x = torch.meshgrid(*[torch.linspace(-1, 1, 64)]*2, indexing='ij')
+    shapes = dict(disc=(x**2 + y**2 < 0.5), cross=(x.abs() < 0.2) | (y.abs() < 0.2))
+    def image(name): return (200*shapes[name][..., None]*torch.rand(3) + 55*torch.rand(64, 64, 3)).byte().numpy()
+    clf = model.classifier({name: [image(name) for _ in range(3)] for name in shapes})
+    right = [str(clf.predict(image(name))[0]) == name for name in [*shapes]*10]
+    assert sum(right) >= 16, right
 
 def test_commands_exist():
     lines = settings()['console_scripts'].split()
