@@ -173,8 +173,10 @@ def model(self:Laboratory,
 
 @patch
 def _load(self:Laboratory, row, folder):
-    "A saved model with the row's patches"
+    "A saved model with the row's patches, and what the preset says of the test"
     model = load_fcam(folder, device=self.device, precision=self.chosen)
+    for name in ('n_views', 'n_test', 'sfc_epochs', 'sfc_lr'):
+        setattr(model, name, getattr(self.preset, name))
     n_patches = row.settings.get('n_patches', self.preset.n_patches)
     test = dict(n_patches=n_patches) | {k: row.test[k] for k in ('n_patches', 'crops')
                                         if k in row.test}
@@ -295,6 +297,7 @@ def _file_of(self:Laboratory, row, seed, shots):
     facts = [self.training_folder(training).name, row.stage, row.rule, row.measure, row.test, on,
              self.tasks(row, seed, shots), self.preset.n_views, self.preset.n_patches,
              row.settings.get('n_patches'), self.structured, fcam.__version__]
+    if self.structured and row.rule == 'own': facts += [self.preset.sfc_epochs, self.preset.sfc_lr]
     name = blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
     return self.folder/'measured'/f'{name}.json'
 
