@@ -15,8 +15,11 @@ from fastai.learner import Learner
 from fastai.torch_core import get_model, maybe_gather
 from fastcore.basics import patch, store_attr
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from .checks import check_choice, check_count, check_number, check_switch, soft_targets
+from .augmentation import quarter_turns
+from .checks import (check_choice, check_count, check_number, check_switch, rotations,
+                         soft_targets)
 from .losses import cascade_kl
 from .patches import RandomPatches
 
@@ -45,7 +48,7 @@ class MomentumTeacher(Callback):
     ):
         check_number('momentum', momentum, '[0, 1)')
         self.momentum,self.teacher,self.n_updates = momentum,None,0
-        self._cancelled,self.resting = False,False
+        self._cancelled,self.resting,self.equal = False,False,False
     @property
     def student(self):
         "The model of the learner, unwrapped"
@@ -57,7 +60,8 @@ class MomentumTeacher(Callback):
     def after_cancel_step(self): self._cancelled = True
     def after_step(self):
         if self._cancelled or self.resting or hasattr(self.learn, 'lr_finder'): return
-        update_average(self.teacher, self.student, self.momentum)
+        momentum = self.n_updates/(self.n_updates + 1) if self.equal else self.momentum
+        update_average(self.teacher, self.student, momentum)
         self.n_updates += 1
 
 # %% ../nbs/07_calibration.ipynb #ca6fa20e
@@ -94,6 +98,9 @@ def _check_calibration(n_patches, n_hard, **settings):
     check_number('class_temperature', settings['class_temperature'], '(0, inf]')
     check_switch('permute', settings['permute'])
     check_choice('soft_target', settings['soft_target'], soft_targets)
+    check_choice('rotation', settings['rotation'], rotations)
+    check_number('rotation_weight', settings['rotation_weight'], '[0, inf)')
+    check_count('average_epochs', settings['average_epochs'], '[0, inf)')
 
 # %% ../nbs/07_calibration.ipynb #07af7bb9
 class FeatureCalibration(Callback):
@@ -108,13 +115,19 @@ class FeatureCalibration(Callback):
         permute:bool=False, # a fresh random order of the classes at each step
         momentum:float=0.999, # m of the `MomentumTeacher` that is added where there is none
         soft_target:str='teacher', # whose labels the other patches get: 'teacher', 'label', 'none'
+        warmup_patches:callable=None, # as `patches`, in the warm-up; default: the same
+        rotation:str='none', # quarter turns that the warm-up predicts: 'none', 'one', 'four'
+        rotation_weight:float=1., # of that prediction's loss, at least 0
+        average_epochs:int=0, # last epochs of the warm-up whose weights the teacher averages
     ):
         patches = RandomPatches(n_patches=4, size=84) if patches is None else patches
+        warmup_patches = patches if warmup_patches is None else warmup_patches
         _check_calibration(patches.n_patches, n_hard, soft_weight=soft_weight, permute=permute,
                            warmup_epochs=warmup_epochs, class_temperature=class_temperature,
-                           soft_target=soft_target)
+                           soft_target=soft_target, rotation=rotation,
+                           rotation_weight=rotation_weight, average_epochs=average_epochs)
         store_attr()
-        self.epochs_done,self.started,self.soft_loss = 0,False,None
+        self.epochs_done,self.started,self.averaged,self.soft_loss = 0,False,False,None
         self._soft_sum,self._n_soft = 0.,0
     def after_create(self):
         if hasattr(self.learn, 'momentum_teacher'): return
@@ -130,6 +143,16 @@ def calibrating(self:FeatureCalibration):
     return self.epochs_done >= self.warmup_epochs
 
 @patch(as_prop=True)
+def averaging(self:FeatureCalibration):
+    "Whether these are the last epochs of the warm-up, over which the teacher averages"
+    return not self.calibrating and self.epochs_done >= self.warmup_epochs - self.average_epochs
+
+@patch(as_prop=True)
+def rotating(self:FeatureCalibration):
+    "Whether patches are turned, and the turns predicted"
+    return self.rotation != 'none' and not self.calibrating
+
+@patch(as_prop=True)
 def target(self:FeatureCalibration):
     "Whose labels the patches beyond the first l get now: `soft_target`, in the warm-up 'none'"
     return self.soft_target if self.calibrating else 'none'
@@ -137,39 +160,75 @@ def target(self:FeatureCalibration):
 # %% ../nbs/07_calibration.ipynb #e424b013
 @patch
 def before_train(self:FeatureCalibration):
-    "Teacher := student, once, where calibration starts; before that it rests"
+    "Teacher := student, once, where calibration or the average starts; before that it rests"
     self._soft_sum,self._n_soft = 0.,0
-    self.learn.momentum_teacher.resting = not self.calibrating
-    if self.calibrating and not self.started and not hasattr(self.learn, 'lr_finder'):
-        self.learn.momentum_teacher.reset()
-        self.started = True
+    teacher, starts = self.learn.momentum_teacher, self.calibrating and not self.started
+    teacher.equal,teacher.resting = self.averaging,not (self.calibrating or self.averaging)
+    if hasattr(self.learn, 'lr_finder'): return
+    if starts or self.averaging and not self.averaged: teacher.reset()
+    self.started,self.averaged = self.started or self.calibrating,self.averaged or self.averaging
 
 # %% ../nbs/07_calibration.ipynb #9f5e6e48
 @patch
 def before_batch(self:FeatureCalibration):
-    "Images to patches, image after image, in one batch"
+    "Images to patches, image after image, in one batch; turned, where turns are predicted"
     self.n = self.n_hard if self.target == 'none' else self.patches.n_patches
-    self.learn.xb = (self.patches(*self.learn.xb, n_patches=self.n).flatten(0, 1),)
+    if self.rotating: patches = self._turned_patches()
+    else:
+        draw = self.patches if self.calibrating else self.warmup_patches
+        patches = draw(*self.learn.xb, n_patches=self.n)
+    self.learn.xb = (patches.flatten(0, 1),)
+
+@patch
+def _turned_patches(self:FeatureCalibration):
+    "Patches by one random quarter turn each; or all four turns of the first quarter of the batch"
+    xb, (labels, *_), four = self.learn.xb, self.learn.yb, self.rotation == 'four'
+    n = max(1, len(labels)//4) if four else len(labels)
+    if xb[0].ndim == 4: xb = tuple(x[:n] for x in xb)
+    patches = self.warmup_patches(*xb, n_patches=self.n)[:n]
+    if four:
+        patches = patches.repeat_interleave(4, 0)
+        self._turns = torch.arange(4, device=patches.device).repeat(n)[:, None].expand(-1, self.n)
+        self.learn.yb = tuple(y[:n].repeat_interleave(4, 0) for y in self.learn.yb)
+    else: self._turns = torch.randint(4, patches.shape[:2], device=patches.device)
+    return quarter_turns(patches, self._turns)
 
 # %% ../nbs/07_calibration.ipynb #9477de3a
 @patch
 def after_pred(self:FeatureCalibration):
     "Mean logits of the first l patches in place of the prediction; the teacher's soft labels"
-    logits = self.learn.pred.unflatten(0, (-1, self.n))
+    logits = self._class_logits(self.learn.pred).unflatten(0, (-1, self.n))
+    if self.rotating: self._turn_logits = self.learn.pred[:, -4:]
     self.learn.pred = logits[:, :self.n_hard].mean(1)
     self._logits, self._student = logits, logits[:, self.n_hard:].flatten(0, 1)
     if self.target != 'teacher': return
     patches = self.learn.xb[0].unflatten(0, (-1, self.n))[:, self.n_hard:].flatten(0, 1)
-    with torch.no_grad(): self._teacher = self.learn.momentum_teacher.teacher(patches)
+    with torch.no_grad():
+        self._teacher = self._class_logits(self.learn.momentum_teacher.teacher(patches))
+
+@patch
+def _class_logits(self:FeatureCalibration, logits):
+    "Without the last four, which are those of the turns, where turns are predicted"
+    return logits if self.rotation == 'none' else logits[:, :-4]
 
 # %% ../nbs/07_calibration.ipynb #5ee060d3
 @patch
 def after_loss(self:FeatureCalibration):
     "Adds lambda times the loss for soft labels, or takes the labels of the images for all patches"
-    if self.target == 'none': return
-    if self.target == 'teacher': self._add_soft_loss()
+    if self.target == 'none' and not self.rotating: return
+    if self.rotating: self._add_rotation_loss()
+    elif self.target == 'teacher': self._add_soft_loss()
     else: self.learn.loss_grad = self._label_loss()
     self.learn.loss = self.learn.loss_grad.clone()
+
+@patch
+def _add_rotation_loss(self:FeatureCalibration):
+    "The cross entropy of the predicted turns"
+    logits = self._turn_logits
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    with torch.autocast(logits.device.type, enabled=False):
+        loss = F.cross_entropy(logits, self._turns.flatten())
+    self.learn.loss_grad = self.learn.loss_grad + self.rotation_weight*loss
 
 @patch
 def _add_soft_loss(self:FeatureCalibration):
@@ -205,6 +264,8 @@ def after_train(self:FeatureCalibration):
     check_loss(self.learn)
     self.soft_loss = float(self._soft_sum)/self._n_soft if self._n_soft else None
     self.epochs_done += 1
+    before = self.average_epochs and not (self.calibrating or self.averaged)
+    if before: self.learn.momentum_teacher.reset()             # the average is the student so far
 
 # %% ../nbs/07_calibration.ipynb #acd72280
 @patch
@@ -212,13 +273,14 @@ def restart(self:FeatureCalibration,
     warmup_epochs:int=0, # epochs of the cross-entropy alone that come first
 ):
     "Begins again: warm-up, then teacher := student and calibration"
-    self.warmup_epochs,self.started = self.epochs_done + warmup_epochs,False
+    self.warmup_epochs = self.epochs_done + warmup_epochs
+    self.started,self.averaged = False,False
 
 # %% ../nbs/07_calibration.ipynb #ca4aee4f
 @patch
 def state_dict(self:FeatureCalibration)->dict:
     "For a checkpoint: where it stands, and the sums of the epoch"
-    names = ('epochs_done', 'warmup_epochs', 'started', 'soft_loss', '_n_soft')
+    names = ('epochs_done', 'warmup_epochs', 'started', 'averaged', 'soft_loss', '_n_soft')
     return {name: getattr(self, name) for name in names} | dict(_soft_sum=float(self._soft_sum))
 
 @patch

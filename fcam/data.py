@@ -144,6 +144,7 @@ def dls(self:FewShotData,
     drop_last:bool=True, # leave a last batch that is not full out
     shuffle:bool=True, # a fresh order every epoch
     seed:int|None=None, # of the order; None: from Python's `random`
+    alternate_flips:bool=False, # mirror half of the images, the other half in the next epoch
 )->DataLoaders: # batches `((images, sizes), labels)`; the validation loader is empty
     "fastai loaders over the training classes; `ValueError` if not one batch can be filled"
     if not isinstance(bs, (int, np.integer)) or bs < 1:
@@ -153,7 +154,7 @@ def dls(self:FewShotData,
                          'lower bs, or give drop_last=False')
     device = self.device if device is None else torch.device(device)
     train = StoreLoader(self.train, bs=bs, shuffle=shuffle, drop_last=drop_last, device=device,
-                        seed=seed)
+                        seed=seed, alternate_flips=alternate_flips)
     valid = StoreLoader(self.train, bs=bs, indices=[], device=device)
     res = DataLoaders(train, valid, device=device)
     res.n_classes = self.train.n_classes

@@ -69,10 +69,12 @@ class FCAMLearner(ClassesDiffer, ResumingLearner):
         self.patches = patches_of(data, preset, preset.n_patches, crops=preset.crops)
         self.precision, scored = precision, lambda: self.encoder
         calibration, validation = pretraining_callbacks(data, preset, scored, precision)
-        head = nn.Linear(n_features_of(encoder, preset.patch_size), data.train.n_classes)
+        n_outputs = data.train.n_classes + 4*(preset.rotation != 'none')
+        head = nn.Linear(n_features_of(encoder, preset.patch_size), n_outputs)
+        alternate, bs = preset.flips == 'alternating', min(preset.bs, len(data.train))//n*n
         soft_loss = ValueMetric(lambda: calibration.soft_loss, 'soft_loss')
         soft_loss.measured = lambda: getattr(self, 'stage', None) != 'warm-up'
-        super().__init__(data.dls(bs=min(preset.bs, len(data.train))//n*n, device=device),
+        super().__init__(data.dls(bs=bs, device=device, alternate_flips=alternate),
             nn.Sequential(encoder, head).to(device, memory_format=torch.channels_last),
             loss_func=CrossEntropyLossFlat(), opt_func=stage_optimizer(preset, 'warm-up'),
             lr=preset.warmup_lr, cbs=[calibration, validation, *L(cbs)],
@@ -87,9 +89,10 @@ def _teachers(learn):
 # %% ../nbs/20_learner.ipynb #5b055ca0
 @patch(as_prop=True)
 def encoder(self:FCAMLearner)->nn.Module:
-    "The teacher's encoder; before calibration the student's"
-    calibrated = self.feature_calibration.started
-    return get_model(self.momentum_teacher.teacher if calibrated else self.model)[0]
+    "The encoder of the teacher, where there is calibration or an average; else the student's"
+    teacher, calibration = self.momentum_teacher.teacher, self.feature_calibration
+    averaged = calibration.started or calibration.average_epochs and teacher is not None
+    return get_model(teacher if averaged else self.model)[0]
 
 # %% ../nbs/20_learner.ipynb #f55c3bcd
 def fcam_learner(
@@ -177,7 +180,7 @@ def _keep(learn, name, encoder, metric=None, head=None):
     if not learn.run_folder or not is_main(): return
     try:
         path = learn.fcam(name).save(learn.folder/'stages'/name)
-        if head is not None: keep_head(head, path)
+        if head is not None: keep_head(head, path, learn.data.train.n_classes)
     except OSError as e: print(f'the model of {name} could not be kept, training goes on: {e}')
 
 # %% ../nbs/20_learner.ipynb #acd72280
@@ -203,14 +206,17 @@ def pretrain(self:FCAMLearner,
 # %% ../nbs/20_learner.ipynb #45b56e3a
 def _first_stage(learn, stage, n_epochs, state, start):
     "Warm-up or calibration, whose start has the accuracy `start`; the accuracy of what is kept"
-    alone = stage == 'warm-up'
-    def modules(): return [learn.model] + ([] if alone else [learn.momentum_teacher.teacher])
+    alone, averaged = stage == 'warm-up', learn.preset.average_epochs > 0
+    def modules():
+        return [learn.model] + [learn.momentum_teacher.teacher]*(averaged or not alone)
     accuracy = _fit(learn, learn, 'pretrain', stage=stage, n_epochs=n_epochs, modules=modules,
                     state=state, start=start)
-    encoder, head = get_model(learn.model)
+    model, teacher = get_model(learn.model), learn.momentum_teacher.teacher
+    if alone and averaged: model.load_state_dict(teacher.state_dict())
+    encoder, head = model
     if not alone:
         _keep(learn, 'calibration (student)', encoder, head=head)
-        encoder, head = learn.momentum_teacher.teacher
+        encoder, head = teacher
     _keep(learn, 'warm-up' if alone else 'calibration (teacher)', encoder, head=head)
     return accuracy
 

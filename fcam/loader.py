@@ -12,7 +12,7 @@ import torch
 from fastai.data.load import DataLoader
 from fastcore.basics import patch
 from torch import Tensor
-from .batches import move
+from .batches import move, split_images
 from .store import ImageStore
 
 # %% auto #0
@@ -30,6 +30,7 @@ class StoreLoader(DataLoader):
         device=None, # where batches go; None: where the store has them
         indices=None, # which images, `(n,)`; None: all
         seed:int|None=None, # of the order; None: from Python's `random`
+        alternate_flips:bool=False, # mirror half of the images, the other half in the next epoch
         **kwargs, # other arguments of fastai's loader, which mean nothing here
     ):
         indices = torch.arange(len(dataset)) if indices is None else indices
@@ -37,12 +38,15 @@ class StoreLoader(DataLoader):
         super().__init__(dataset, bs=bs, shuffle=shuffle, drop_last=drop_last, indexed=True,
                          n=len(self.indices), device=device)
         if seed is not None: self.rng = random.Random(seed)
+        self.alternate_flips = alternate_flips
+        if alternate_flips: self.epoch = 0
     c = property(lambda self: self.dataset.n_classes, doc='The number of classes, in fastai')
 
 # %% ../nbs/03b_loader.ipynb #415d16c2
 @patch
 def get_idxs(self:StoreLoader): # list of integers
     "The images of one epoch in their order"
+    if self.alternate_flips: self.epoch += 1
     if not self.shuffle: return self.indices.tolist()
     order = torch.Generator().manual_seed(self.rng.getrandbits(62))
     return self.indices[torch.randperm(self.n, generator=order)].tolist()
@@ -53,7 +57,17 @@ def create_batch(self:StoreLoader,
 )->tuple: # images, sizes `(b, 2)`, a numpy array, and labels `(b,)`
     "One batch, as `ImageStore.batch` gives it, and its labels"
     images, sizes = self.dataset.batch(b)
+    if self.alternate_flips: images = self._mirrored(images, sizes, (b + self.epoch)%2 == 0)
     return images, sizes.numpy(), self.dataset.labels[move(b, self.dataset.labels.device)]
+
+@patch
+def _mirrored(self:StoreLoader, images, sizes, flip):
+    "A batch of images, some of them mirrored left and right"
+    if images.ndim == 4:
+        return torch.where(move(flip, images.device)[:, None, None, None], images.flip(-1), images)
+    views = split_images(images, sizes)
+    for i in flip.nonzero()[:, 0].tolist(): views[i].copy_(views[i].flip(-1))
+    return images
 
 # %% ../nbs/03b_loader.ipynb #98840ff7
 def _ahead(
@@ -83,4 +97,5 @@ def create_batches(self:StoreLoader,
 def new(self:StoreLoader, dataset=None, cls=None, **kwargs):
     "A loader with the same settings; the chosen images stay if the store does"
     if dataset is None or dataset is self.dataset: kwargs = {'indices': self.indices, **kwargs}
+    kwargs = {'alternate_flips': self.alternate_flips, **kwargs}
     return DataLoader.new(self, dataset, cls, **kwargs)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fastcore.basics import patch
 
 from .checks import (check_choice, check_count, check_number, check_switch, crop_rules,
-                         soft_targets)
+                         rotations, soft_targets)
 
 if TYPE_CHECKING:  # only the commands that train wait for torch
     from fcam.data import FewShotData
@@ -37,18 +37,22 @@ _ranges = {
     '[1, 1000]': 'n_patches n_hard valid_patches n_views n_tasks_per_step n_query',
     '[2, 1000]': 'n_train_patches',
     '[2, 100000]': 'bs',
-    '[0, 1000000]': 'warmup_epochs calibration_epochs module_epochs joint_epochs sfc_epochs',
+    '[0, 1000000]': 'warmup_epochs calibration_epochs module_epochs joint_epochs sfc_epochs '
+                    'average_epochs',
     '[1, 1000000]': 'n_iters n_valid valid_images n_test',
     '(0, 1000]': 'warmup_lr calibration_lr module_lr joint_lr sfc_lr score_temperature eps '
                  'sharpness',
-    '[0, 1000]': 'weight_decay soft_weight weights_lr',
+    '[0, 1000]': 'weight_decay soft_weight weights_lr rotation_weight',
     '[0, 100]': 'norm_power',
-    '[0, 1)': 'momentum',
+    '[0, 1)': 'momentum color_jitter',
     '(0, inf]': 'class_temperature',
     '(0, 1]': 'scale',
     '(0, 1)': 'warmup_drops',
 }
 setting_words = dict( # setting to the words that it may be
+    warmup_crops=('resized', 'padded'),
+    flips=('random', 'alternating'),
+    rotation=rotations,
     soft_target=soft_targets,
     crops=crop_rules,
     metric=('adaptive', 'fixed', 'emd', 'cosine'),
@@ -106,6 +110,12 @@ class _Pretraining:
     warmup_epochs:int=120 # with the cross entropy alone
     warmup_lr:float=0.1 # first learning rate of the warm-up; the highest, with one cycle
     warmup_drops:tuple=(0.25, 0.5, 0.75) # where it falls to a fifth; empty: one cycle
+    warmup_crops:str='resized' # 'resized': as in calibration; 'padded': whole images, shifted
+    color_jitter:float=0. # change of brightness, contrast and saturation in the warm-up; RFS: 0.4
+    flips:str='random' # of the warm-up; 'alternating': each image in every second epoch
+    rotation:str='none' # quarter turns that the warm-up predicts: 'none', 'one', 'four'
+    rotation_weight:float=1. # of that prediction's loss
+    average_epochs:int=0 # last epochs of the warm-up over which the weights are averaged
     calibration_epochs:int=240 # with both losses
     calibration_lr:float=0.01 # constant
     soft_weight:float=0.1 # lambda: of the soft-label loss

@@ -24,11 +24,13 @@ from .threads import limit_threads
 
 # %% ../nbs/19c_start.ipynb #8c28d52a
 def keep_head(
-    head:nn.Linear, # `n_features -> n_classes`
+    head:nn.Linear, # `n_features -> n_classes`, or with more outputs, which are left out
     folder, # of the model of a stage, which is there
+    n_classes:int, # of the training
 ):
-    "Writes the head beside a model"
-    save_tensors(head.state_dict(), Path(folder)/'head.safetensors')
+    "Writes the head of the classes beside a model"
+    state = {name: value[:n_classes].clone() for name, value in head.state_dict().items()}
+    save_tensors(state, Path(folder)/'head.safetensors')
 
 # %% ../nbs/19c_start.ipynb #46944b29
 class Start(NamedTuple):
@@ -41,7 +43,9 @@ class Start(NamedTuple):
     )->dict: # the facts
         "Puts the weights into a model; its head stays where there is none"
         model[0].load_state_dict(self.encoder)
-        if self.head: model[1].load_state_dict(self.head)
+        if self.head:
+            head = model[1].state_dict()                       # may have outputs for turns as well
+            for name, value in self.head.items(): head[name][:len(value)].copy_(value)
         return self.facts
 
 # %% ../nbs/19c_start.ipynb #555e4f42

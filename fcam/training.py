@@ -30,6 +30,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 # %% ../nbs/19_training.ipynb #bf0ca2a8
 from .exact import CosineMetric
+from .augmentation import AugmentedPatches
 from .calibration import FeatureCalibration, check_loss
 from .checkpoint import ResumingLearner, SaveState
 from .data import FewShotData
@@ -202,10 +203,14 @@ def pretraining_callbacks(
 )->tuple: # `FeatureCalibration` and `EpisodeValidation`
     "The two callbacks of pretraining"
     p, crop = preset, partial(patches_of, data, preset)
+    flip = 0. if p.flips == 'alternating' else 0.5             # alternating: by the loader
+    warmup = AugmentedPatches(p.warmup_crops == 'padded', p.color_jitter, flip=flip,
+        n_patches=p.n_hard, size=p.patch_size, scale=p.scale, mean=data.mean, std=data.std)
     calibration = FeatureCalibration(crop(p.n_train_patches), n_hard=p.n_hard,
         soft_weight=p.soft_weight, warmup_epochs=p.warmup_epochs,
         class_temperature=p.class_temperature, permute=p.permute, momentum=p.momentum,
-        soft_target=p.soft_target)
+        soft_target=p.soft_target, warmup_patches=warmup, rotation=p.rotation,
+        rotation_weight=p.rotation_weight, average_epochs=p.average_epochs)
     validation = EpisodeValidation(lambda: (encoder(), CosineMetric()), data.valid,
         crop(p.valid_patches), n_query=p.n_query, n_episodes=p.n_valid, n_images=p.valid_images,
         precision=precision)
