@@ -160,7 +160,7 @@ def _task(test, words):
     few = dict(n_way=min(5, test.n_classes), n_query=max(1, min(15, fewest - n_shot)))
     names = 'n_way', 'n_shot', 'n_query', 'n_episodes', 'seed'
     task = few | dict(n_shot=n_shot, seed=0) | {k: words[k] for k in names if k in words}
-    names = 'n_views', 'fresh', 'allow_seen', 'emd_episodes'
+    names = 'n_views', 'fresh', 'mirror', 'allow_seen', 'emd_episodes'
     how = dict(baselines=words.get('baseline', ()), structured=n_shot > 1 and 'mean' not in words)
     return task, how | {k: words[k] for k in names if k in words}
 
@@ -219,6 +219,7 @@ def fcam_eval(
     n_episodes:int=None, # default: the model's; in the paper 5000 for one shot, 600 for more
     n_views:int=None, # draws of the patches of an image, unless fresh; default: the model's
     fresh:bool=False, # new crops for every episode, in place of views
+    mirror:bool=False, # features averaged over a patch and its mirror image
     n_patches:int=None, # n: patches of an image; default: the model's
     crops:str=None, # independent, shared by the images of a task, or grid; default: the model's
     mean:bool=False, # mean prototypes where there are several shots, in place of structured FC

@@ -23,7 +23,7 @@ __all__ = ['stages', 'holds', 'fails', 'undecided', 'Row', 'Claim', 'Experiment'
 stages = {'warm-up': 'warm-up', 'calibration (student)': 'calibration',
           'calibration (teacher)': 'calibration', 'module': 'meta-training',
           'joint': 'meta-training'}
-_test_settings = ('n_patches', 'crops', 'structured', 'n_episodes', 'rule_settings')
+_test_settings = ('n_patches', 'crops', 'structured', 'n_episodes', 'rule_settings', 'mirror')
 
 # %% ../nbs/32_experiments.ipynb #90afe725
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Row:
     stage:str='joint' # whose model is measured, a key of `stages`
     rule:str='own' # its metric, or the name of a baseline
     settings:dict=field(default_factory=dict) # of `Preset`, that differ from the experiment's
-    test:dict=field(default_factory=dict) # n_patches, crops, structured, n_episodes, rule_settings
+    test:dict=field(default_factory=dict) # n_patches, crops, mirror, structured, n_episodes, rule_settings
     network:str='teacher' # of the calibration, with which meta-training begins; or 'student'
     measure:str='accuracy' # what is measured, a name in `fcam.laboratory.measures`
     trained_on:str='data' # or 'other', in an experiment across two data sets
@@ -87,7 +87,8 @@ class Experiment:
 # %% ../nbs/32_experiments.ipynb #eb042bc7
 _part_of = {
     'warm-up': 'width patch_size scale n_hard bs weight_decay n_query warmup_epochs warmup_lr '
-               'warmup_drops n_valid valid_images valid_patches',
+               'warmup_drops warmup_crops color_jitter flips rotation rotation_weight '
+               'average_epochs n_valid valid_images valid_patches',
     'calibration': 'n_train_patches calibration_epochs calibration_lr soft_weight momentum '
                    'class_temperature permute soft_target',
     'meta-training': 'n_patches score_temperature n_iters n_tasks_per_step module_epochs '

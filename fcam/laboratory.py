@@ -26,7 +26,7 @@ from .baselines import baseline
 from .checks import check_choice
 from .data import FewShotData
 from .distributed import is_main
-from .evaluate import evaluate
+from .evaluate import Mirrored, evaluate
 from .experiments import (Experiment, Row, Training, encoder_of, paired_verdict,
                               training_of)
 from .files import write_json
@@ -205,7 +205,8 @@ def tasks(self:Laboratory,
 def _bank(self:Laboratory, row, seed, model, tasks):
     "Features of the images that the tasks ask for, those of the last call where they serve again"
     training, stage = encoder_of(row, training_of(row, self.preset, seed))
-    key = [self.training_folder(training).name, stage, repr(model.patches), row.tested_on, tasks]
+    key = [self.training_folder(training).name, stage, repr(model.patches), row.tested_on,
+           row.test.get('mirror'), tasks]
     if self._held.get('key') == key: return self._held['bank']
     self._held = {}                                            # before the next one comes
     bank = self._features(model, row, [*tasks.values()])
@@ -215,7 +216,8 @@ def _bank(self:Laboratory, row, seed, model, tasks):
 @patch
 def _features(self:Laboratory, model, row, tasks):
     "A bank of the features that some tasks ask for"
-    return task_features(model.encoder, self.data[row.tested_on].test, model.patches, tasks,
+    encoder = Mirrored(model.encoder) if row.test.get('mirror') else model.encoder
+    return task_features(encoder, self.data[row.tested_on].test, model.patches, tasks,
         n_views=self.preset.n_views, precision=model.chosen_precision())
 
 # %% ../nbs/32b_laboratory.ipynb #257e4a8f
@@ -234,7 +236,8 @@ def rule(self:Laboratory,
 @patch
 def _mean(self:Laboratory, row, model):
     "The mean feature of the training classes, which SimpleShot takes"
-    return mean_feature(model.encoder, self.data[row.trained_on].train, model.patches,
+    encoder = Mirrored(model.encoder) if row.test.get('mirror') else model.encoder
+    return mean_feature(encoder, self.data[row.trained_on].train, model.patches,
                         precision=model.chosen_precision())
 
 def _accuracy(lab, row, seed, shots):

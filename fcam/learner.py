@@ -332,11 +332,13 @@ def evaluate(self:FCAMLearner,
     n_patches:int=None, # n: patches of an image; default: the preset's
     crops:str=None, # 'independent', 'shared' or 'grid'; default: the preset's
     baseline:str=None, # in place of the metric: a name in `baselines()`, or a rule
+    mirror:bool=False, # features averaged over a patch and its mirror image
 )->Accuracy:
     "Accuracy of the model as it stands on the test classes, as `FCAM.accuracy`"
     return self.fcam().accuracy(self.data.test, n_way=n_way, n_shot=n_shot, n_query=n_query,
         n_episodes=n_episodes, seed=seed, n_views=n_views, fresh=fresh, structured=structured,
-        progress=progress, n_patches=n_patches, crops=crops, baseline=baseline)
+        progress=progress, n_patches=n_patches, crops=crops, baseline=baseline,
+        mirror=mirror)
 
 # %% ../nbs/20_learner.ipynb #dde642ed
 @patch

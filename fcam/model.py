@@ -20,7 +20,8 @@ from .accuracy import Accuracy
 from .checks import check_count, check_number, check_seed, check_switch
 from .encoder import ResNet12, n_features_of
 from .episodes import image_lists
-from .evaluate import embed, enough_views, eval_mode, evaluate, evaluation_precision
+from .evaluate import (Mirrored, embed, enough_views, eval_mode, evaluate,
+                           evaluation_precision)
 from .files import save_tensors, write_json
 from .images import channels_first, load_image, shrink_image
 from .metric_words import built_metric, metric_config
@@ -141,6 +142,7 @@ def accuracy(self:FCAM,
     n_patches:int=None, # n: patches of an image; default: the model's
     crops:str=None, # 'independent', 'shared' or 'grid'; default: the model's
     baseline:str=None, # in place of the metric: a name in `baselines()`, or a rule
+    mirror:bool=False, # features averaged over a patch and its mirror image
 )->Accuracy:
     "Accuracy over episodes with its 95 % interval; `ValueError` for too few or seen classes"
     if not allow_seen: self.check_unseen(store)
@@ -150,7 +152,8 @@ def accuracy(self:FCAM,
     if n_views is None: n_views = enough_views(patches, self.n_views)
     how = dict(n_views=n_views, fresh=fresh,
                progress=progress, precision=self.chosen_precision())
-    features = task_features(self.encoder, store, patches, [task], **how)
+    encoder = Mirrored(self.encoder) if mirror else self.encoder
+    features = task_features(encoder, store, patches, [task], **how)
     if structured is None: structured = n_shot > 1 and baseline is None
     sfc = self.sfc if structured else None
     return evaluate(self.metric if baseline is None else baseline, features, **task,

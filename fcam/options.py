@@ -60,7 +60,7 @@ _clashes = [ # two options that do not go together, and why
     ('split_seed', 'splits', 'the split divides the classes'),
     ('n_views', 'fresh', 'fresh crops take the place of views'),
     *(('table', other, 'the table has its own tasks') for other in ('n_way', 'n_shot', 'n_views')),
-    *(('table', other, 'the table has all rules') for other in ('fresh', 'mean')),
+    *(('table', other, 'the table has all rules') for other in ('fresh', 'mean', 'mirror')),
 ]
 _least = dict(emd_episodes=0, n_way=2, n_shot=1, n_query=1, n_episodes=1, n_views=1, figures=0)
 _least |= dict(n_patches=1)
