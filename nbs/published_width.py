@@ -18,7 +18,7 @@ from fcam.laboratory import Laboratory, read_training
 from fcam.options import load_data
 from fcam.presets import choose_preset
 
-recipe = dict()                                                # the warm-up, by the pilots of the notebook
+recipe = dict(color_jitter=0.4)                                # the warm-up, by the pilots of the notebook
 plan = dict(width=64, patch_size=32, scale=(0.2, 1.), bs=128, warmup_epochs=60, warmup_drops=(),
             calibration_lr=0.01, soft_weight=0.5, momentum=0.998, n_patches=9, n_iters=50, module_epochs=3, joint_epochs=3,
             joint_lr=1e-3, weights='paper', eps=0.1, valid_patches=2, n_views=2, n_test=(5000, 600), sfc_epochs=100, sfc_lr=1.)
