@@ -25,7 +25,7 @@ def test_rows_are_trained_once(tmp_path):
     splits = json.loads((nbs.parent/'fcam'/'splits'/'cifar_fs.json').read_text())
     for name in sum((splits[part] for part in ('train', 'val', 'test')), []):
         (tmp_path/'cifar100'/name).mkdir(parents=True)
-        for i in range(21): Image.fromarray(np.random.randint(256, (32, 32, 3), dtype=np.uint8)).save(tmp_path/'cifar100'/name/f'{i}.png')
+        for i in range(21): Image.fromarray(np.random.randint(0, 256, (32, 32, 3), dtype=np.uint8)).save(tmp_path/'cifar100'/name/f'{i}.png')
     said = []
     for _ in range(2):
         done = subprocess.run([sys.executable, '-c', tiny, str(nbs), str(tmp_path)], capture_output=True, text=True, timeout=900)
