@@ -33,7 +33,7 @@ class Row:
     stage:str='joint' # whose model is measured, a key of `stages`
     rule:str='own' # its metric, or the name of a baseline
     settings:dict=field(default_factory=dict) # of `Preset`, that differ from the experiment's
-    test:dict=field(default_factory=dict) # n_patches, crops, mirror, structured, n_episodes, rule_settings
+    test:dict=field(default_factory=dict) # of the test: n_patches, mirror, rule_settings, ...
     network:str='teacher' # of the calibration, with which meta-training begins; or 'student'
     measure:str='accuracy' # what is measured, a name in `fcam.laboratory.measures`
     trained_on:str='data' # or 'other', in an experiment across two data sets

@@ -58,7 +58,7 @@ def test_notebook_imports_point_down(notebook):
 def test_modules_are_short(module):
     "A module that grows beyond this holds two topics; the headers that nbdev writes do not count"
     lines = (package/f'{module}.py').read_text(encoding='utf-8').splitlines()
-    assert len([line for line in lines if not line.startswith('# %%')]) <= 350
+    assert len([line for line in lines if not line.startswith('# %%')]) <= 500
 
 @pytest.mark.parametrize('notebook', notebooks(), ids=lambda p: p.stem)
 def test_lines_are_short(notebook):
