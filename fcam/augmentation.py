@@ -76,14 +76,9 @@ def draw(self:AugmentedPatches,
     return torch.cat([torch.zeros_like(sizes), sizes], -1)[:, None].expand_as(boxes), flip
 
 @patch
-def cut(self:AugmentedPatches,
-    images:Tensor, # as for `RandomPatches.cut`
-    boxes:Tensor, # `(b, n, 4)` integers: top, left, height, width in pixels, inside the images
-    flip:Tensor=None, # `(b, n)` bool: mirror left and right?
-    sizes=None, # `(b, 2)` height and width of each image, which flat images need
-)->Tensor: # `(b, n, c, size, size)` float32, normalised if a mean was given
-    "As `RandomPatches.cut`, with the augmentations before the normalisation"
-    patches = self.crop(images, boxes, flip, sizes)
+def augment(self:AugmentedPatches,
+    patches:Tensor, # `(b, n, c, size, size)` in [0, 1]
+)->Tensor: # the same shape and range
+    "Shifts whole images and changes the colours, as far as they were asked for"
     if self.padded: patches = shifted(patches, self.size//8)
-    if self.jitter: patches = color_jitter(patches, self.jitter)
-    return self.normalise(patches)
+    return color_jitter(patches, self.jitter) if self.jitter else patches

@@ -221,13 +221,15 @@ def after_loss(self:FeatureCalibration):
     else: self.learn.loss_grad = self._label_loss()
     self.learn.loss = self.learn.loss_grad.clone()
 
+def _full_precision(loss_func, logits, *labels):
+    "A loss of logits in float32 at least, whatever autocast says"
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    with torch.autocast(logits.device.type, enabled=False): return loss_func(logits, *labels)
+
 @patch
 def _add_rotation_loss(self:FeatureCalibration):
     "The cross entropy of the predicted turns"
-    logits = self._turn_logits
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    with torch.autocast(logits.device.type, enabled=False):
-        loss = F.cross_entropy(logits, self._turns.flatten())
+    loss = _full_precision(F.cross_entropy, self._turn_logits, self._turns.flatten())
     self.learn.loss_grad = self.learn.loss_grad + self.rotation_weight*loss
 
 @patch
@@ -241,10 +243,8 @@ def _add_soft_loss(self:FeatureCalibration):
 @patch
 def _label_loss(self:FeatureCalibration):
     "The loss function of the learner on all patches, each with the label of its image"
-    logits, labels = self._logits.flatten(0, 1), self.learn.yb
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    with torch.autocast(logits.device.type, enabled=False):
-        return self.learn.loss_func(logits, *(y.repeat_interleave(self.n, 0) for y in labels))
+    labels = (y.repeat_interleave(self.n, 0) for y in self.learn.yb)
+    return _full_precision(self.learn.loss_func, self._logits.flatten(0, 1), *labels)
 
 # %% ../nbs/07_calibration.ipynb #d355d77a
 def check_loss(

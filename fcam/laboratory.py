@@ -26,7 +26,7 @@ from .baselines import baseline
 from .checks import check_choice
 from .data import FewShotData
 from .distributed import is_main
-from .evaluate import Mirrored, evaluate
+from .evaluate import evaluate
 from .experiments import (Experiment, Row, Training, encoder_of, paired_verdict,
                               training_of)
 from .files import write_json
@@ -216,9 +216,9 @@ def _bank(self:Laboratory, row, seed, model, tasks):
 @patch
 def _features(self:Laboratory, model, row, tasks):
     "A bank of the features that some tasks ask for"
-    encoder = Mirrored(model.encoder) if row.test.get('mirror') else model.encoder
-    return task_features(encoder, self.data[row.tested_on].test, model.patches, tasks,
-        n_views=self.preset.n_views, precision=model.chosen_precision())
+    return task_features(model.encoder, self.data[row.tested_on].test, model.patches, tasks,
+        n_views=self.preset.n_views, precision=model.chosen_precision(),
+        mirror=row.test.get('mirror', False))
 
 # %% ../nbs/32b_laboratory.ipynb #257e4a8f
 @patch
@@ -236,9 +236,8 @@ def rule(self:Laboratory,
 @patch
 def _mean(self:Laboratory, row, model):
     "The mean feature of the training classes, which SimpleShot takes"
-    encoder = Mirrored(model.encoder) if row.test.get('mirror') else model.encoder
-    return mean_feature(encoder, self.data[row.trained_on].train, model.patches,
-                        precision=model.chosen_precision())
+    return mean_feature(model.encoder, self.data[row.trained_on].train, model.patches,
+        precision=model.chosen_precision(), mirror=row.test.get('mirror', False))
 
 def _accuracy(lab, row, seed, shots):
     "The accuracy of each task, percent"

@@ -20,8 +20,7 @@ from .accuracy import Accuracy
 from .checks import check_count, check_number, check_seed, check_switch
 from .encoder import ResNet12, n_features_of
 from .episodes import image_lists
-from .evaluate import (Mirrored, embed, enough_views, eval_mode, evaluate,
-                           evaluation_precision)
+from .evaluate import embed, enough_views, eval_mode, evaluate, evaluation_precision
 from .files import save_tensors, write_json
 from .images import channels_first, load_image, shrink_image
 from .metric_words import built_metric, metric_config
@@ -150,10 +149,9 @@ def accuracy(self:FCAM,
     task = dict(n_way=n_way, n_shot=n_shot, n_query=n_query, n_episodes=n_episodes, seed=seed)
     patches = self.patches.replace(n_patches=n_patches, crops=crops)
     if n_views is None: n_views = enough_views(patches, self.n_views)
-    how = dict(n_views=n_views, fresh=fresh,
+    how = dict(n_views=n_views, fresh=fresh, mirror=mirror,
                progress=progress, precision=self.chosen_precision())
-    encoder = Mirrored(self.encoder) if mirror else self.encoder
-    features = task_features(encoder, store, patches, [task], **how)
+    features = task_features(self.encoder, store, patches, [task], **how)
     if structured is None: structured = n_shot > 1 and baseline is None
     sfc = self.sfc if structured else None
     return evaluate(self.metric if baseline is None else baseline, features, **task,

@@ -309,27 +309,11 @@ def _crop_flat(self:RandomPatches, images, boxes, flip, sizes):
 
 # %% ../nbs/06_patches.ipynb #acd72280
 @patch
-def crop(self:RandomPatches,
-    images:Tensor, # `(b, c, h, w)`, bytes (0..255) or floats in [0, 1]; or flat, `(n_bytes,)`
-    boxes:Tensor, # `(b, n, 4)` integers: top, left, height, width in pixels, inside the images
-    flip:Tensor=None, # `(b, n)` bool: mirror left and right?
-    sizes=None, # `(b, 2)` height and width of each image, which flat images need
-)->Tensor: # `(b, n, c, size, size)` float32, in [0, 1]
-    "The patches of these boxes as they are, without normalisation; the boxes are not checked"
-    if images.ndim == 1: return self._crop_flat(images, boxes, flip, sizes)
-    return self._crop(images, boxes, flip)
-
-@patch
-def normalise(self:RandomPatches,
-    patches:Tensor, # `(b, n, c, size, size)` in [0, 1], changed in place
-)->Tensor: # the same patches
-    "Subtracts the mean and divides by the deviation, if given; `ValueError` for other channels"
-    if self.mean is None: return patches
-    if len(self.mean) != patches.shape[2]:
-        raise ValueError(f'images have {patches.shape[2]} channels, mean and std have '
-                         f'{len(self.mean)}: give one number for each channel')
-    self.mean, self.std = self.mean.to(patches.device), self.std.to(patches.device)
-    return patches.sub_(self.mean[:, None, None]).div_(self.std[:, None, None])
+def augment(self:RandomPatches,
+    patches:Tensor, # `(b, n, c, size, size)` in [0, 1]
+)->Tensor: # the same shape and range
+    "What else changes patches before they are normalised: nothing, for a subclass to replace"
+    return patches
 
 @patch
 def cut(self:RandomPatches,
@@ -339,7 +323,15 @@ def cut(self:RandomPatches,
     sizes=None, # `(b, 2)` height and width of each image, which flat images need
 )->Tensor: # `(b, n, c, size, size)` float32, normalised if a mean was given
     "The patches of these boxes, which are not checked; `ValueError` if channels or sizes misfit"
-    return self.normalise(self.crop(images, boxes, flip, sizes))
+    if images.ndim == 1: patches = self._crop_flat(images, boxes, flip, sizes)
+    else: patches = self._crop(images, boxes, flip)
+    patches = self.augment(patches)
+    if self.mean is None: return patches
+    if len(self.mean) != patches.shape[2]:
+        raise ValueError(f'images have {patches.shape[2]} channels, mean and std have '
+                         f'{len(self.mean)}: give one number for each channel')
+    self.mean, self.std = self.mean.to(images.device), self.std.to(images.device)
+    return patches.sub_(self.mean[:, None, None]).div_(self.std[:, None, None])
 
 # %% ../nbs/06_patches.ipynb #67c80ae3
 def _check_sizes(images:Tensor, sizes:Tensor) -> Tensor:

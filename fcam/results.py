@@ -17,7 +17,7 @@ from torch import nn
 from .baselines import baseline, baselines as all_baselines
 from .checks import check_count
 from .distributed import is_main
-from .evaluate import FeatureBank, Mirrored, enough_views, evaluate
+from .evaluate import FeatureBank, enough_views, evaluate
 from .exact import CosineMetric, EMDMetric
 from .metric import AdaptiveMetric
 from .model import FCAM, load_fcam
@@ -130,11 +130,12 @@ def chosen_rules(
     return rules
 
 # %% ../nbs/18a_results.ipynb #926e5e87
-def _with_mean(rule, model, encoder, train, precision):
+def _with_mean(rule, model, train, precision, mirror=False):
     "SimpleShot with the mean of the classes that the model was trained on, where they are at hand"
     if rule.name != 'simpleshot' or rule.mean is not None or train is None: return rule
     if not set(train.classes) <= set(model.classes.get('train', ())): return rule
-    mean = mean_feature(encoder, train, model.patches, precision=precision)
+    mean = mean_feature(model.encoder, train, model.patches, precision=precision,
+                        mirror=mirror)
     return baseline('simpleshot', mean=mean)
 
 def _baseline_rows(rules, bank, tasks, emd_episodes):
@@ -152,7 +153,7 @@ def _rows(models, stages, store, tasks, precision, emd_episodes, rules, train):
             bank = None  # the former bank goes before the next one comes
             bank = _result_bank(model, store, tasks, precision=precision)
             plain = _plain_rules(model.metric, bank, tasks, emd_episodes)
-            own_rules = [_with_mean(rule, model, model.encoder, train, precision) for rule in rules]
+            own_rules = [_with_mean(rule, model, train, precision) for rule in rules]
             plain |= _baseline_rows(own_rules, bank, tasks, emd_episodes)
         name, former = rule_name(model), model
         exact = emd_episodes and isinstance(model.metric, EMDMetric)
@@ -224,15 +225,14 @@ def task_table(
     "The accuracy of the model's metric, then of baselines, on the same features and episodes"
     rules = chosen_rules(baselines, check_count('emd_episodes', emd_episodes, '[0, 1000000]'))
     if not allow_seen: model.check_unseen(store)
-    many, how = task['n_shot'] > 1, dict(precision=model.chosen_precision())
+    many, how = task['n_shot'] > 1, dict(precision=model.chosen_precision(), mirror=mirror)
     task = dict(n_episodes=model.n_test[many]) | task
     if n_views is None: n_views = enough_views(model.patches, model.n_views)
-    encoder = Mirrored(model.encoder) if mirror else model.encoder
-    features = task_features(encoder, store, model.patches, [task], n_views=n_views,
+    features = task_features(model.encoder, store, model.patches, [task], n_views=n_views,
                              fresh=fresh, progress=progress, **how)
     structured = many if structured is None else structured
     rows = _own_row(model, features, task, structured=structured, progress=progress)
-    rules = [_with_mean(rule, model, encoder, train, **how) for rule in rules]
+    rules = [_with_mean(rule, model, train, **how) for rule in rules]
     rows |= _baseline_rows(rules, features, [task], emd_episodes)
     table = DataFrame([dict(metric=rule) | scores for rule, scores in rows.items()])
     table.attrs = task | dict(structured=structured, n_views=None if fresh else n_views,

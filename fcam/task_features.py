@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .checks import check_count
 from .episodes import sample_episodes, used_images
-from .evaluate import FeatureBank, FreshFeatures
+from .evaluate import FeatureBank, FreshFeatures, Mirrored
 from .patches import RandomPatches, named_generator
 from .store import ImageStore
 
@@ -25,8 +25,10 @@ def task_features(
     fresh:bool=False, # new crops for every episode, in place of views
     progress:bool=False, # show a bar
     precision:str='float32', # 'float32', 'bfloat16' or 'float16': of encoder and metric
+    mirror:bool=False, # features averaged over a patch and its mirror image
 )->FreshFeatures: # or a `FeatureBank`, where crops are not fresh
     "What `evaluate` takes for these tasks; `ValueError` for tasks that cannot be drawn"
+    if mirror: encoder = Mirrored(encoder)
     how = dict(seed=tasks[0]['seed'], precision=precision)
     drawn = [sample_episodes(store.labels, **task, classes=store.classes) for task in tasks]
     if fresh: return FreshFeatures(encoder, store, patches, **how)
@@ -41,8 +43,10 @@ def mean_feature(
     n_images:int=2000, # at most so many, taken at random
     seed:int=0, # of images and crops
     precision:str='float32', # 'float32', 'bfloat16' or 'float16': in which the encoder computes
+    mirror:bool=False, # of features averaged over a patch and its mirror image
 )->Tensor: # `(n_features,)`, float32
     "The mean over images and their patches"
+    if mirror: encoder = Mirrored(encoder)
     order = torch.randperm(len(store), generator=named_generator(seed, 7))
     bank = FeatureBank(encoder, store, patches, seed=seed, precision=precision,
                        images=order[:check_count('n_images', n_images)])
