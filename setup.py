@@ -1,4 +1,5 @@
 "Packaging: everything it says comes from `settings.ini`"
+import sys
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -7,6 +8,8 @@ from setuptools import find_packages, setup
 parser = ConfigParser(delimiters=['='])
 parser.read('settings.ini', encoding='utf-8')
 cfg = parser['DEFAULT']
+# How the pages of the site look concerns a checkout alone: only an editable install has the folder `site`, as `fcam_site`.
+in_checkout = ['fcam_site'] if 'editable_wheel' in sys.argv else []
 licenses = {'apache2': 'Apache-2.0'}
 statuses = ['0 - Pre-Planning', '1 - Planning', '2 - Pre-Alpha', '3 - Alpha', '4 - Beta', '5 - Production/Stable']
 
@@ -28,7 +31,8 @@ setup(
         'Programming Language :: Python :: 3',
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
     ],
-    packages=find_packages(include=[cfg['lib_path'], f"{cfg['lib_path']}.*"]),
+    packages=find_packages(include=[cfg['lib_path'], f"{cfg['lib_path']}.*"]) + in_checkout,
+    package_dir={name: 'site' for name in in_checkout},
     package_data={cfg['lib_name']: ['splits/*', 'models/*/*']},
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg['requirements'].split(),

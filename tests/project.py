@@ -17,6 +17,10 @@ def notebooks():
     found = [p for p in nbs.rglob('*.ipynb') if not any(part[0] in '._' for part in p.relative_to(nbs).parts)]
     return sorted(found)
 
+def name_of(notebook):
+    "The path of a notebook below `nbs`, without its ending: what a test is named after"
+    return notebook.relative_to(nbs).with_suffix('').as_posix()
+
 @dataclass
 class Cell:
     kind: str
@@ -41,15 +45,15 @@ def cells(notebook):
     return [Cell(c['cell_type'], ''.join(c['source'])) for c in data['cells']]
 
 def module_of(notebook):
-    "The module that a notebook exports, or None"
+    "The module that a notebook exports, such as `images.store`, or None"
     names = [c.directives()['default_exp'] for c in cells(notebook) if c.kind == 'code' and 'default_exp' in c.directives()]
     return names[0] if names else None
 
-def numbers():
-    "Each module's place in the order of the notebooks"
-    pairs = ((module_of(nb), re.match(r'(\d+)([a-z]?)_', nb.name)) for nb in notebooks())
-    return {module: (int(number[1]), number[2]) for module, number in pairs if module and number}
-
 def modules():
     "Names of the exported modules that lie in the package"
-    return sorted(p.stem for p in package.glob('*.py') if not p.stem.startswith('_'))
+    found = (p.relative_to(package).with_suffix('') for p in package.rglob('*.py') if not p.stem.startswith('_'))
+    return sorted('.'.join(p.parts) for p in found)
+
+def source(module):
+    "The text of an exported module"
+    return (package/f'{module.replace(".", "/")}.py').read_text(encoding='utf-8')

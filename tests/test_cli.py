@@ -55,8 +55,8 @@ def shell(line, cwd, **changes):
 
 def told(line, capsys, **places):
     "What `call` gives, in this process and so without its seconds of imports"
-    from fcam import cli
-    from fcam.commands import run_command
+    from fcam.commands import commands as cli
+    from fcam.commands.options import run_command
     name, *words = [word.format(**places) for word in line.split(' ')]
     try: code = run_command(getattr(cli, name), words)
     except SystemExit as end: code = end.code

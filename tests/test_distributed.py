@@ -9,11 +9,11 @@ pytestmark = pytest.mark.skipif(not hasattr(os, 'fork') or torch.cuda.is_availab
 
 from fastai.callback.core import Callback
 from fastai.callback.training import GradientAccumulation
-from fcam.checkpoint import Checkpoints, Interrupted
+from fcam.training.checkpoint import Checkpoints, Interrupted
 from fcam.data import FewShotData
-from fcam.distributed import join, leave, n_ranks, rank
+from fcam.core.distributed import join, leave, n_ranks, rank
 from fcam.learner import fcam_learner, load_fcam
-from fcam.loader import StoreLoader
+from fcam.images.store import StoreLoader
 from safetensors.torch import load_file
 
 settings = dict(preset='tiny', device='cpu', precision='float32', bs=192, n_query=3, n_iters=5, n_valid=4, warmup_lr=0.02, warmup_drops=(0.5,),
@@ -22,7 +22,7 @@ settings = dict(preset='tiny', device='cpu', precision='float32', bs=192, n_quer
 @pytest.fixture(autouse=True)
 def short_of_memory(monkeypatch):
     "So that activation checkpointing, which the settings allow, is used"
-    monkeypatch.setattr('fcam.training.memory_is_short', lambda *_, **__: True)
+    monkeypatch.setattr('fcam.training.stages.memory_is_short', lambda *_, **__: True)
 
 @pytest.fixture(scope='module')
 def data(): return FewShotData.glyphs(n_per_class=12)
@@ -129,6 +129,8 @@ def test_like_one_process(data, tmp_path):
     assert equal(first, second)
     for net, state in one.items():
         for name, value in state.items():
+            if name.endswith('in_proj_bias'): # a bias on the keys changes no softmax: its gradient is rounding alone, and Adam makes steps of it
+                value, first[net][name] = (torch.cat([x.chunk(3)[0], x.chunk(3)[2]]) for x in (value, first[net][name]))
             if value.is_floating_point(): torch.testing.assert_close(first[net][name], value, rtol=1e-5, atol=1e-6, msg=lambda m: f'{net} {name}: {m}')
     moved = [name for name, value in begin.items() if value.is_floating_point() and not torch.equal(value, one['meta'][f'encoder.{name}'])]
     assert len(moved) > 50 and not equal(dict(a=one['student']), dict(a=one['teacher']))
@@ -203,7 +205,7 @@ def test_divides(data, tmp_path):
 
 def test_launcher(tmp_path):
     "The command of the notebook starts processes that find each other, on a CPU too"
-    (tmp_path/'script.py').write_text("from fcam.distributed import *\njoin('cpu')\nprint(gathered(rank()), flush=True)\nleave()\n")
+    (tmp_path/'script.py').write_text("from fcam.core.distributed import *\njoin('cpu')\nprint(gathered(rank()), flush=True)\nleave()\n")
     command = [shutil.which('accelerate', path=os.path.dirname(sys.executable)), 'launch', '--multi_gpu', '--num_processes', '2', 'script.py']
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stdout.count('[0, 1]') == 2, done.stdout + done.stderr

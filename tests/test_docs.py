@@ -3,12 +3,17 @@ import ast, importlib, io, json, os, re, shutil, subprocess, sys, tokenize
 
 import pytest
 
-from project import cells, module_of, modules, nbs, notebooks, root
+from project import cells, module_of, name_of, nbs, notebooks, root
 
 hook = re.compile(r'(before|after)_\w+|forward|backward|extra_repr|__\w+__')  # called by a framework, not by name
 functions = ast.FunctionDef, ast.AsyncFunctionDef
 python_block = re.compile(r'^``` *python\n(.*?)^```', re.M | re.S)
-ignored = shutil.ignore_patterns('.git', '_proc', '_docs', 'build', 'dist', 'runs', 'models', '__pycache__', '*.egg-info', '.venv*', '.hypothesis', '.pytest_cache')
+
+def ignored(folder, names):
+    "What a copy of the project leaves out"
+    here = shutil.ignore_patterns('.git', '__pycache__', '*.egg-info', '.venv*', '.hypothesis', '.pytest_cache')(folder, names)
+    made = {'_proc', '_docs', 'build', 'dist', 'runs', 'models'} if str(folder) == str(root) else set()
+    return here | made
 
 # ---- exported names
 
@@ -105,7 +110,7 @@ def shortcomings(notebook):
 
 exporting = [nb for nb in notebooks() if module_of(nb)]
 
-@pytest.mark.parametrize('notebook', exporting, ids=lambda p: p.stem)
+@pytest.mark.parametrize('notebook', exporting, ids=name_of)
 def test_exported_names_are_documented_and_tested(notebook): assert list(shortcomings(notebook)) == []
 
 def test_shortcomings_are_seen(tmp_path):
@@ -117,12 +122,13 @@ def test_shortcomings_are_seen(tmp_path):
 
 # ---- pages
 
-@pytest.mark.parametrize('notebook', notebooks(), ids=lambda p: p.stem)
+@pytest.mark.parametrize('notebook', notebooks(), ids=name_of)
 def test_notebook_opens_with_title_and_question(notebook):
     "nbdev makes the page's title and description of the first cell and drops the rest of it"
     first = cells(notebook)[0]
     lines = [line for line in first.source.split('\n') if line.strip()]
-    assert first.kind == 'markdown' and len(lines) == 2 and lines[0].startswith('# ') and lines[1].startswith('> ')
+    assert first.kind == 'markdown' and lines[0].startswith('# ') and lines[1].startswith('> ')
+    assert all(re.fullmatch(r'- aliases: \[/\w+\.html(, /\w+\.html)*\]', line) for line in lines[2:])  # where the page lay before
 
 def test_sidebar_lists_every_notebook():
     listed = re.findall(r'- (\S+\.ipynb)$', (nbs/'sidebar.yml').read_text(encoding='utf-8'), re.M)
@@ -148,7 +154,7 @@ def check_page(notebook, page):
     found = json.loads(page.read_text(encoding='utf-8'))['cells']
     front = ''.join(found[0]['source'])
     assert found[0]['cell_type'] == 'raw' and 'title:' in front and 'output-file:' in front
-    assert f'colab.research.google.com/github/fcam/fcam/blob/main/nbs/{notebook.name}' in front
+    assert f'colab.research.google.com/github/fcam/fcam/blob/main/nbs/{name_of(notebook)}.ipynb' in front
     assert not list(faults(found)), f'{page.name}: {list(faults(found))}'
     if not module_of(notebook): return
     code = [''.join(c['source']) for c in found if c['cell_type'] == 'code']
@@ -197,9 +203,10 @@ def test_faults_are_seen():
         page('code', '#| cuda\n# Runs only where there is a GPU, so nothing is printed here.\nrun()'), page('markdown', '![A dot](a.png) ![](b.png){fig-alt="b"}')]
     assert list(faults(good)) == []
 
-def test_pages_have_names_of_their_own():
-    "nbdev names a page by its notebook without the number"
-    names = [re.sub(r'^\d+[a-z]?_', '', p.stem) for p in notebooks()] + [p.stem for p in nbs.glob('*.qmd')]
+def test_pages_have_addresses_of_their_own():
+    "nbdev names a page by its notebook without the number; an address from before leads to one page"
+    names = [f'/{re.sub(r"^[0-9]+_", "", name_of(p))}.html' for p in notebooks()] + [f'/{p.stem}.html' for p in nbs.glob('*.qmd')]
+    names += [alias for p in notebooks() for alias in re.findall(r'/\w+\.html', cells(p)[0].source)]
     assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
 
 def test_list_of_notebooks_is_in_step():
@@ -207,9 +214,9 @@ def test_list_of_notebooks_is_in_step():
     outputs = json.loads((nbs/'notebooks.ipynb').read_text(encoding='utf-8'))['cells']
     listed = '\n'.join(text for cell in outputs for text in texts(cell))
     for notebook in notebooks():
-        if not notebook.name[0].isdigit(): continue
-        title, question = (line.split(' ', 1)[1].strip() for line in cells(notebook)[0].source.split('\n') if line.strip())
-        assert f'| [{title}]({notebook.name}) | {question} |' in listed, f'run nbs/notebooks.ipynb: {notebook.name}'
+        if notebook.parent == nbs and not notebook.name[0].isdigit(): continue
+        title, question = re.match(r'# (.*)\n+> (.*)', cells(notebook)[0].source).groups()
+        assert f'| [{title}]({name_of(notebook)}.ipynb) | {question} |' in listed, f'run nbs/notebooks.ipynb: {name_of(notebook)}'
 
 # ---- README
 

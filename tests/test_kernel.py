@@ -25,7 +25,7 @@ def problems(n_problems, n, m, empty=False):
 
 def reference(cost, r, c, eps):
     "Plan, score and the score's gradients in double precision"
-    from fcam.solver import plan_gradients, solve
+    from fcam.transport.solver import plan_gradients, solve
     cost, r, c, eps = (x.double() for x in (cost, r, c, eps))
     r, c = (x/x.sum(-1, keepdim=True) for x in (r, c))
     plan = solve(cost, r, c, eps, tol=1e-11, max_iter=5000)[0]
@@ -40,7 +40,7 @@ def close(mine, theirs, bound):
 
 def check_values():
     import torch
-    from fcam.kernel import kernel_applies, kernel_score, kernel_solve, split_gradients
+    from fcam.transport.kernel import kernel_applies, kernel_score, kernel_solve, split_gradients
     for n, m, empty in ((25, 25, False), (9, 9, True), (17, 6, False), (5, 33, True), (1, 7, False), (7, 1, False)):
         given = problems(2, n, m, empty)
         for wanted in ('plan', 'score', 'gradients'):
@@ -55,7 +55,7 @@ def check_values():
 def check_function():
     "Through autograd: weights, inputs that need no gradient, strided inputs, one problem alone"
     import torch
-    from fcam.kernel import kernel_score
+    from fcam.transport.kernel import kernel_score
     from fcam.sinkhorn import transport_score
     cost, r, c, eps = problems(3, 6, 8)
     cost = cost.mT.contiguous().mT
@@ -85,7 +85,7 @@ def check_buffer():
 
 def check_corners():
     import torch
-    from fcam.kernel import kernel_score, kernel_solve, split_gradients
+    from fcam.transport.kernel import kernel_score, kernel_solve, split_gradients
     def check_gradients(gradients, size, r, c):
         d_cost, d_r, d_c, d_eps = gradients
         assert all(x.isfinite().all() for x in gradients)
@@ -145,7 +145,7 @@ def test_interpreter(check):
 
 without_interpreter = '''
 import torch, warnings
-from fcam.kernel import _kernel_works, kernel_applies
+from fcam.transport.kernel import _kernel_works, kernel_applies
 assert not kernel_applies(torch.zeros(1, 3, 3), 'score')
 if not torch.cuda.is_available():
     with warnings.catch_warnings(record=True) as caught:
@@ -167,7 +167,7 @@ def test_a_triton_that_is_broken_is_as_none(how, tmp_path):
     (tmp_path/'triton').mkdir()
     (tmp_path/'triton/__init__.py').write_text(broken[how])
     if 'version' in broken[how] and 'language' not in how: (tmp_path/'triton/language.py').write_text('constexpr = int')
-    code = 'import torch; from fcam import kernel; assert kernel.triton is None; assert not kernel.kernel_applies(torch.zeros(1, 3, 3), "plan")'
+    code = 'import torch; from fcam.transport import kernel; assert kernel.triton is None; assert not kernel.kernel_applies(torch.zeros(1, 3, 3), "plan")'
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1]), os.environ.get('PYTHONPATH', '')])
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env={**os.environ, 'PYTHONPATH': path})
     assert done.returncode == 0, done.stderr
@@ -196,7 +196,7 @@ def compiled(kernel, pointers, scalars, constants, n_registers, folder):
 def test_machine_code(n, tmp_path, monkeypatch):
     "Registers do not spill, and the lanes lie as the kernel means them: any other layout shuffles several times as much"
     if not cuobjdump(): pytest.skip('no cuobjdump: this Triton comes without the CUDA toolchain')
-    from fcam.kernel import _registers, _solve_kernel
+    from fcam.transport.kernel import _registers, _solve_kernel
     if not hasattr(_solve_kernel, 'cache_key'): pytest.skip('TRITON_INTERPRET is set in this process')
     monkeypatch.setenv('TRITON_CACHE_DIR', str(tmp_path))
     tile = 16 if n <= 16 else 32

@@ -11,13 +11,13 @@ models = sorted(p.parent.name for p in (package/'models').glob('*/config.json'))
 
 import_all = '''
 import importlib, json, pkgutil, fcam
-names = sorted(m.name for m in pkgutil.iter_modules(fcam.__path__) if m.name[0] != '_')
+names = sorted(m.name.removeprefix('fcam.') for m in pkgutil.walk_packages(fcam.__path__, 'fcam.') if not m.ispkg)
 for name in names: importlib.import_module(f'fcam.{name}')
 from importlib.metadata import version
 from importlib.resources import files
 print(json.dumps(dict(names=names, where=fcam.__file__, fastai=version('fastai'), fastcore=version('fastcore'),
     splits=sorted(p.name for p in (files('fcam')/'splits').iterdir() if p.name.endswith('.json')),
-    models=sorted(importlib.import_module('fcam.places').packaged_models()))))
+    models=sorted(importlib.import_module('fcam.model').packaged_models()))))
 '''
 
 quiet_import = '''
@@ -26,7 +26,7 @@ import fastai.basics, numpy, torch, torchvision
 before = random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
 flags = torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled(), list(sys.path)
 import fcam, pkgutil, importlib
-for m in pkgutil.iter_modules(fcam.__path__): importlib.import_module(f'fcam.{m.name}')
+for m in pkgutil.walk_packages(fcam.__path__, 'fcam.'): importlib.import_module(m.name)
 assert before == (random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state().tolist()), 'a random state moved'
 assert 'accelerate' not in sys.modules, 'needed by several processes only'
 assert flags == (torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled(), list(sys.path)), 'a setting changed'

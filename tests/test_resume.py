@@ -107,7 +107,7 @@ with learn.no_bar(), learn.no_logging(): learn.pretrain()
 
 def test_second_signal(tmp_path):
     "It ends the process at once, in the middle of a batch, and what was written before is whole"
-    from fcam.checkpoint import Checkpoints
+    from fcam.training.checkpoint import Checkpoints
     done = subprocess.run([sys.executable, '-c', second, str(tmp_path/'run')], capture_output=True, text=True, timeout=300)
     assert done.returncode == 128 + 2 and 'Traceback' not in done.stderr, done.stderr
     assert 'ending after this batch' in done.stderr and 'ended at once' in done.stderr

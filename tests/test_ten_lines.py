@@ -4,7 +4,7 @@ import os, subprocess, sys
 from project import root
 from test_docs import python_block
 
-smaller = "from fcam.presets import presets\npresets['glyphs'] = presets['tiny']\n"
+smaller = "from fcam.training.presets import presets\npresets['glyphs'] = presets['tiny']\n"
 
 def test_ten_lines_run(tmp_path):
     block = python_block.search((root/'README.md').read_text(encoding='utf-8'))[1]

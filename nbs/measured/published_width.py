@@ -1,0 +1,119 @@
+"""Trains and tests CIFAR-FS, then FC100, at the published width: `python nbs/measured/published_width.py RUNS`
+
+Started again it goes on where it was; a signal ends it after the batch, and what is lost otherwise are ten minutes.
+In RUNS lie the trainings (`lab`), the accuracy of each task (`lab/measured`), and a summary (`summary.json`) that
+grows row by row. The images are those of RUNS/cifar100, a folder for each class, or else torchvision's CIFAR-100.
+The notebook `measured/published_width` says why the settings are what they are."""
+import json, sys
+from pathlib import Path
+
+from fcam.evaluate import Accuracy
+from fcam.training.checkpoint import Interrupted
+from fcam.evaluate import FeatureBank, evaluate
+from fcam.metric import CosineMetric
+from fcam.paper.experiments import Row, training_of
+from fcam.runs.provenance import machine
+from fcam.core.files import write_json
+from fcam.paper.laboratory import Laboratory, read_training
+from fcam.commands.options import load_data
+from fcam.training.presets import choose_preset
+
+recipe = dict(color_jitter=0.4)                                # the warm-up, by the pilots of the notebook
+plan = dict(width=64, patch_size=32, scale=(0.2, 1.), bs=128, warmup_epochs=60, warmup_drops=(),
+            calibration_lr=0.01, soft_weight=0.5, momentum=0.998, n_patches=9, n_iters=50, module_epochs=3, joint_epochs=3,
+            joint_lr=1e-3, weights='paper', eps=0.1, valid_patches=2, n_views=2, n_test=(5000, 600), sfc_epochs=100, sfc_lr=1.)
+teacher = 'calibration (teacher)'
+losses = { # about equal hours: 20 passes over one crop an image, forwards and backwards
+    'L_CE alone, averaged': dict(soft_target='none', calibration_epochs=20),
+    'UniCon KL': dict(calibration_epochs=4),
+    'hard labels on all crops': dict(soft_target='label', calibration_epochs=5),
+    'classical KL': dict(class_temperature=1., calibration_epochs=4),
+}
+metrics = {
+    'meta-trained cosine': dict(metric='cosine'),
+    'Adaptive Metric as in the paper': {},
+    'temperature 1/8 in (15), (16)': dict(weights='sharp', norm_power=0., sharpness=8.),
+    'sharp weights (4, 3)': dict(weights='sharp'),
+}
+classifiers = dict.fromkeys(('euclidean', 'matching', 'simpleshot', 'logistic_regression', 'dn4', 'mcl', 'frn', 'deepemd', 'emd'), {})
+
+class Chain:
+    "The rows of one data set and one seed, in an order in which each is worth having if the next never comes"
+    def __init__(self, runs, name, seed):
+        self.runs, self.name, self.seed = runs, name, seed
+        source = dict(data=str(runs/'cifar100'), splits=name) if (runs/'cifar100').is_dir() else dict(data=name)
+        data = load_data(**source)
+        self.lab = Laboratory(runs/'lab', data, choose_preset(data, name, **plan | recipe))
+
+    def say(self, text): print(f'=== {self.name}, seed {self.seed}: {text}', flush=True)
+
+    def known(self, row):
+        "What is known of the trainings of a row, the last part first"
+        part = training_of(row, self.lab.preset, self.seed)
+        while part:
+            yield read_training(self.lab.training_folder(part))
+            part = part.start
+
+    def summarised(self, row, **facts):
+        "Adds a row to the summary, or replaces it"
+        file, key = self.runs/'summary.json', f'{self.name}, seed {self.seed}: {row.name}'
+        parts = [dict(part=one['part'], hours=round(one['seconds']/3600, 3), precision=one['precision'],
+                      epochs=[[e['stage'], e['train_loss'], e['valid_accuracy'], e['kept'], e['seconds']] for e in one['history']])
+                 for one in self.known(row)]
+        found = json.loads(file.read_text()) if file.exists() else {}
+        found[key] = dict(settings=row.settings, stage=row.stage, rule=row.rule, test=row.test, parts=parts[::-1], machine=machine(), **facts)
+        write_json(file, **found)
+
+    def tested(self, *rows, shots=(1, 5)):
+        "Trains and tests rows, and writes down what was found"
+        for row in rows:
+            self.say(row.name)
+            values = self.lab.measured(row, self.seed, shots)
+            self.summarised(row, accuracy={k: [Accuracy(v).mean, Accuracy(v).ci95] for k, v in values.items()})
+            self.say(f'{row.name}: ' + ', '.join(f'{k} {Accuracy(v)}' for k, v in values.items()))
+
+    def on_validation(self, row):
+        "1-shot accuracy on 2000 tasks of the validation classes, by the cosine of mean features"
+        model, data = self.lab.model(row, self.seed), self.lab.data['data']
+        bank = FeatureBank(model.encoder, data.valid, model.patches, seed=7, precision=model.chosen_precision())
+        return evaluate(CosineMetric(), bank, n_episodes=2000, seed=7).mean
+
+    def pretraining(self, names=tuple(losses)):
+        "The warm-up, and what follows it at equal hours; the settings of the best teacher on the validation classes"
+        self.tested(Row('warm-up', 'warm-up', 'cosine'))
+        found = {}
+        for name in names:
+            row = Row(name, teacher, 'cosine', settings=losses[name])
+            self.tested(row)
+            found[name] = self.on_validation(row)
+            self.say(f'{name}: {found[name]:.2f} % on the validation classes')
+        best = max(found, key=found.get)
+        self.say(f'the best teacher is that of {best}: {found}')
+        return losses[best]
+
+    def meta_training(self, best, names=tuple(metrics)):
+        "The metrics over one teacher; with five shots by mean prototypes, and by structured FC as in the paper"
+        for name in names:
+            settings = best | metrics[name]
+            self.tested(Row(name, settings=settings, test=dict(structured=False)))
+            if settings.get('metric') != 'cosine': self.tested(Row(f'{name}, structured FC', settings=settings), shots=(5,))
+
+    def others(self, best):
+        "Other classifiers on the features of the teacher, and other ways to test"
+        self.tested(*(Row(name, teacher, name, settings=best) for name in classifiers))
+        self.tested(Row('cosine, mirrored', teacher, 'cosine', settings=best, test=dict(mirror=True)))
+        for name in list(metrics)[:2]:
+            self.tested(Row(f'{name}, 25 crops', settings=best | metrics[name], test=dict(n_patches=25, n_episodes=2000)), shots=(1,))
+
+def main(runs):
+    cifar_fs = Chain(runs, 'cifar_fs', 0)
+    best = cifar_fs.pretraining()
+    cifar_fs.meta_training(best)
+    cifar_fs.others(best)
+    for name, seed in (('fc100', 0), ('cifar_fs', 1)):
+        chain = Chain(runs, name, seed)
+        chain.meta_training(chain.pretraining(('L_CE alone, averaged', 'UniCon KL')), list(metrics)[:3])
+
+if __name__ == '__main__':
+    try: main(Path(sys.argv[1]).expanduser().resolve())
+    except Interrupted as e: sys.exit(f'{e}; the same command goes on')

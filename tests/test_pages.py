@@ -1,0 +1,92 @@
+"The pages of the site: entries, sources, links and front matter as `site/pages.py` makes them"
+from dataclasses import fields
+from types import SimpleNamespace
+
+import pytest
+
+from fcam_site.pages import Signature, _parsed, _written, entries_first, fold_long, open_links, own_links, plain_fences, say_gpu, short_paths
+from project import root
+
+def fragment(
+    eps:float=0.5, # smoothness
+    *names, # of what
+    size:'int|None'=None, # pixels
+    **settings, # the rest
+)->list: # of fragments
+    "Cut something"
+    return [eps, names, size, settings]
+
+class Piece:
+    "A piece"
+    def __init__(self, width:int): self.width = width # not told
+    def cut(self, at:float, # in [0, 1]
+    ): return at
+
+class Cell(dict):
+    "As execnb has it: items are attributes"
+    __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
+
+def after(process, **cell):
+    "The cell that a function leaves"
+    cell = Cell(cell)
+    process(cell)
+    return cell
+
+def rows_of(symbol):
+    return [line for line in Signature(symbol)._repr_markdown_().split('\n') if line.startswith('|')][2:]
+
+def test_definitions_as_written():
+    found = _written(fragment)
+    assert found['eps'] == ('float', '0.5', 'smoothness')
+    assert found['settings'] == ('', '', 'the rest')
+    assert found['return'] == ('list', '', 'of fragments')
+    assert (_written(len), _parsed(len)) == ({}, (None, {}))
+
+def test_entries():
+    entry = Signature(fragment)._repr_markdown_()
+    assert "fragment(eps: float = 0.5, *names, size: 'int | None' = None, **settings) -> list" in entry
+    assert rows_of(fragment) == ['| `eps` | smoothness |', '| `*names` | of what |', '| `size` | pixels |', '| `**settings` | the rest |',
+                                 '| *returns* | of fragments |']
+    assert 'Piece(width: int)\n' in Signature(Piece)._repr_markdown_()
+    assert rows_of(Piece.cut) == ['| `at` | in [0, 1] |']
+
+def test_entries_of_fields():
+    from fcam.episodes import Episodes
+    from fcam.training.presets import Preset
+    assert [row.split(' | ')[:2] for row in rows_of(Episodes)] == [['| `support`', '`Tensor`'], ['| `query`', '`Tensor`']]
+    row, = [row for row in rows_of(Preset) if row.startswith('| `warmup_drops`')]
+    assert row.startswith('| `warmup_drops` | `tuple` | `(0.25, 0.5, 0.75)` | where it falls')
+    assert len(rows_of(Preset)) == len(fields(Preset))
+
+@pytest.mark.parametrize('lines, words', [(['def f(): pass'], ('fold: show', 'Source of f')), (['def _f(): pass'], ('fold: true', 'Source of _f')),
+    (['x = 1']*13, ('fold: true',)), (['def __call__(self): pass'], ('fold: show',)), (['x = 1'], ('fold: show', 'Exported'))])
+def test_long_and_private_sources_are_folded(lines, words):
+    source = '\n'.join(['#| code-fold: show', '#| code-summary: "Exported source"', *lines])
+    cell = SimpleNamespace(cell_type='code', source=source, directives_={'exports': []})
+    fold_long(cell)
+    for word in words: assert word in cell.source
+
+def test_entries_come_first():
+    "Sources are E, entries e; the third source has none"
+    cells = [SimpleNamespace(cell_type='code', n=n, directives_={'exports': []} if o == 'E' else {}, has_sd=o == 'e') for n, o in enumerate('.EeeEeEEe.E')]
+    entries_first(SimpleNamespace(cells=cells)).begin()
+    assert [cell.n for cell in cells] == [0, 2, 3, 1, 5, 4, 6, 8, 7, 9, 10]
+
+def test_links_and_paths():
+    text = 'see [`f`](https://a.b) and\n```python\n[`f`](https://a.b)(x)\n```'
+    found = after(plain_fences, outputs=[dict(data={'text/markdown': [text]})])
+    assert found.outputs[0]['data']['text/markdown'] == 'see [`f`](https://a.b) and\n```python\n`f`(x)\n```'
+    link = '[[`f`](https://a.b) and [`g`](https://a.b)](a.ipynb), [`f`](https://c.d) of [x](y)'
+    assert after(own_links, cell_type='markdown', source=link).source == '[`f` and `g`](a.ipynb), [`f`](https://c.d) of [x](y)'
+    assert after(own_links, cell_type='markdown', source='[`_f`](https://a.b), [`f_g`](https://a.b)').source == '`_f`, [`f_g`](https://a.b)'
+    found = after(short_paths, outputs=[dict(text=['kept in /tmp/tmpx1_y/run\n']), dict(data={'text/plain': "Path('/tmp/tmpx1_y')"})])
+    assert found.outputs[0]['text'] == 'kept in .../run\n' and found.outputs[1]['data']['text/plain'] == "Path('...')"
+
+def test_gpu_cells_and_front_matter(monkeypatch):
+    gpu = dict(cell_type='code', source='run()', directives_={'cuda': []})
+    assert after(say_gpu, **gpu).source.startswith('# Runs only where there is a GPU')
+    assert after(say_gpu, outputs=[dict(text='1')], **gpu).source == 'run()'
+    monkeypatch.chdir(root)
+    front = Cell(cell_type='raw', source='---\ntitle: A\noutput-file: a.html\n---\n')
+    open_links(SimpleNamespace(path_='nbs/core/a.ipynb'))(front)
+    assert '/github/fcam/fcam/blob/main/nbs/core/a.ipynb' in front.source
