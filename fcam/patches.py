@@ -108,14 +108,13 @@ def _resize_weights(
     extent:int, # length of the axis of the image
     size:int, # length of the axis of the patch
     flip:Tensor=None, # `(b, n)` bool: backwards?
-    antialias:bool=True, # widen the triangles where a box shrinks?
 )->Tensor: # `(b, n, size, extent)`
     "Weights of the pixels of the image in each pixel of a patch, along one axis"
     step = (length / size)[..., None]
     i = torch.arange(size, device=start.device)
     if flip is not None: i = torch.where(flip[..., None], size - 1 - i, i)
     centre = ((i + 0.5) * step)[..., None]
-    reach = step.clamp(min=1) if antialias else torch.ones_like(step)
+    reach = step.clamp(min=1)                 # wider triangles where a box shrinks: antialiasing
     pixel = (torch.arange(extent, device=start.device) - start[..., None])[:, :, None]
     distance = (pixel + 0.5 - centre).div_(reach[..., None]).abs_()
     weights = distance.neg_().add_(1).clamp_(min=0)
@@ -123,29 +122,22 @@ def _resize_weights(
     return weights.div_(weights.sum(-1, keepdim=True))
 
 # %% ../nbs/03_patches.ipynb #2a92e662
-def _separable(
-    images:Tensor, # `(b, c, h, w)`
-    rows:Tensor, # `(b, n, s, h)`
-    columns:Tensor, # `(b, n, s, w)`
-)->Tensor: # `(b, n, c, s, s)`
-    "`rows @ image @ columns.T` for every patch of every image"
-    (b, c, h, w), (n, s) = images.shape, rows.shape[1:3]
-    if w > h: return _separable(images.mT, columns, rows).mT
-    half = rows.reshape(b, n * s, h) @ images.transpose(1, 2).reshape(b, h, c * w)
-    whole = half.view(b * n, s * c, w) @ columns.reshape(b * n, s, w).mT
-    return whole.view(b, n, s, c, s).transpose(2, 3)
-
-def _all_boxes(images, boxes, size, flip, antialias=True):
+def _all_boxes(images, boxes, size, flip):
     "The patches of boxes `(b, n, 4)` by two batched products; never waits for the device"
-    top, left, height, width = move(boxes, images.device).unbind(-1)
-    rows = _resize_weights(top, height, images.shape[2], size, None, antialias)
+    (h, w), (top, left, height, width) = images.shape[2:], move(boxes, images.device).unbind(-1)
+    rows = _resize_weights(top, height, h, size)                              # `(b, n, size, h)`
     if images.dtype == torch.uint8: rows = rows.div_(255)
-    flip = move(flip, images.device)
-    columns = _resize_weights(left, width, images.shape[3], size, flip, antialias)
-    return _separable(images.float(), rows, columns).contiguous()
+    columns = _resize_weights(left, width, w, size, move(flip, images.device))
+    images, wide = images.float(), w > h
+    if wide: images, rows, columns = images.mT, columns, rows
+    (b, c, h, w), n = images.shape, boxes.shape[1]
+    half = rows.reshape(b, n*size, h) @ images.transpose(1, 2).reshape(b, h, c*w)
+    whole = half.view(b*n, size*c, w) @ columns.reshape(b*n, size, w).mT
+    patches = whole.view(b, n, size, c, size).transpose(2, 3)                 # `(b, n, c, s, s)`
+    return (patches.mT if wide else patches).contiguous()
 
 # %% ../nbs/03_patches.ipynb #4d76340e
-def _each_box(images, boxes, size, flip, antialias=True):
+def _each_box(images, boxes, size, flip):
     "The patches of boxes `(b, n, 4)` one by one; waits for the device that the boxes are on"
     patches = []
     for image, rows in zip(images, boxes.tolist()):
@@ -154,7 +146,7 @@ def _each_box(images, boxes, size, flip, antialias=True):
         for top, left, height, width in rows:
             box = image[None, :, top:top + height, left:left + width]
             box = room[:box.numel()].view(box.shape).copy_(box)
-            patches.append(F.interpolate(box, (size, size), mode='bilinear', antialias=antialias))
+            patches.append(F.interpolate(box, (size, size), mode='bilinear', antialias=True))
     patches = torch.cat(patches).unflatten(0, boxes.shape[:2]).contiguous()
     if images.dtype == torch.uint8: patches = patches.div_(255)
     return torch.where(move(flip, images.device)[..., None, None, None], patches.flip(-1), patches)
@@ -164,12 +156,12 @@ def _largest(device)->float:
     "Pixels of an image up to which products are used"
     return 2**15 if device.type == 'cpu' else math.inf
 
-def _cut(images, boxes, size, flip, antialias=True):
+def _cut(images, boxes, size, flip):
     "The patches of boxes, unchecked, of so many images at a time that they take 256 MB as floats"
     products = images.shape[-2:].numel() <= _largest(images.device) or not boxes.numel()
     crop, k = _all_boxes if products else _each_box, max(1, 2**26 // max(1, images[:1].numel()))
     with torch.autocast(images.device.type, enabled=False):
-        return torch.cat([crop(*part[:2], size, part[2], antialias)
+        return torch.cat([crop(*part[:2], size, part[2])
                           for part in zip(images.split(k), boxes.split(k), flip.split(k))])
 
 def crop_resize(
@@ -177,20 +169,15 @@ def crop_resize(
     boxes:Tensor, # `(b, n, 4)` integers: top, left, height, width in pixels
     size:int, # height and width of a patch in pixels
     flip:Tensor=None, # `(b, n)` bool: mirror left and right?
-    antialias:bool=True, # widen the filter where a box shrinks, as torchvision and Pillow do?
 )->Tensor: # `(b, n, c, size, size)` float32; bytes become [0, 1]
     "Every box of every image, resized to a square; `ValueError` for a box outside its image"
-    if images.ndim != 4:
-        raise ValueError(f'images has shape {tuple(images.shape)}: give (b, channels, h, w); '
-                         'images[None] makes a batch of one')
-    if boxes.is_floating_point() or boxes.shape != (len(images), *boxes.shape[1:2], 4):
-        raise ValueError(f'boxes is {boxes.dtype} of shape {tuple(boxes.shape)}: give integers '
-                         f'({len(images)}, n, 4): top, left, height, width')
     check_count('size', size)
     if flip is None: flip = torch.zeros(boxes.shape[:2], dtype=torch.bool, device=boxes.device)
-    if flip.dtype != torch.bool or flip.shape != boxes.shape[:2]:
-        raise ValueError(f'flip is {flip.dtype} of shape {tuple(flip.shape)}: give bool '
-                         f'{tuple(boxes.shape[:2])}, one for each box')
+    given = images.ndim == 4 and boxes.shape == (len(images), *flip.shape[1:], 4)
+    if not given or boxes.is_floating_point() or flip.dtype != torch.bool:
+        shapes = ', '.join(f'{o.dtype} {tuple(o.shape)}' for o in (images, boxes, flip))
+        raise ValueError(f'images, boxes and flip are {shapes}: give (b, channels, h, w), integers '
+                         '(b, n, 4) and bool (b, n); images[None] makes a batch of one')
     corner, extent = boxes.split(2, -1)
     end = torch.tensor(images.shape[-2:], device=boxes.device)
     outside = ((corner < 0) | (extent < 1) | (corner + extent > end)).any(-1).nonzero().tolist()
@@ -200,7 +187,7 @@ def crop_resize(
             f'box {k} of image {i}, (top, left, height, width) = {tuple(boxes[i, k].tolist())}, '
             f'is empty or leaves the image of {tuple(images.shape[-2:])} pixels: clamp it, or draw '
             'it with random_boxes from the size of the image')
-    return _cut(images, boxes, size, flip, antialias)
+    return _cut(images, boxes, size, flip)
 
 # %% ../nbs/03_patches.ipynb #c67d281e
 class RandomPatches:

@@ -5,8 +5,6 @@
 # %% ../../nbs/images/benchmarks.ipynb #bb95036f
 from __future__ import annotations
 
-import csv
-import gzip
 import os
 from functools import lru_cache
 from importlib.resources import files as package_files
@@ -14,6 +12,7 @@ from pathlib import Path
 from tarfile import TarError
 
 import numpy as np
+import pandas as pd
 from torchvision import datasets
 
 from .folders import existing_folder, find_classes, folder_layout, image_files
@@ -47,12 +46,9 @@ def cifar_arrays(
 @lru_cache(None)
 def _mini_imagenet_list()->dict: # class to its 600 file names
     "File names by class, as published"
-    res = {}
-    for part in ('train', 'val', 'test'):
-        file = package_files('fcam')/'splits'/f'mini_imagenet_{part}.csv.gz'
-        rows = csv.reader(gzip.decompress(file.read_bytes()).decode().splitlines())
-        for name, class_name in list(rows)[1:]: res.setdefault(class_name, []).append(name)
-    return res
+    folder = package_files('fcam')/'splits'
+    parts = [pd.read_csv(folder/f'mini_imagenet_{o}.csv.gz') for o in ('train', 'val', 'test')]
+    return pd.concat(parts).groupby('label').filename.apply(list).to_dict()
 
 def _listed(
     folder:Path, # of one ImageNet class
@@ -81,13 +77,11 @@ def _refuse_pickles(
     "`ValueError` for the pickled copies of a benchmark, which would run code when opened"
     path = Path(os.path.expanduser(path))
     found = [path] if path.is_file() else sorted(path.glob('*'))
-    kinds = ('.pkl', '.pickle', '.npz', '.npy', '.pt', '.pth')
-    pickles = [o for o in found if o.suffix.lower() in kinds]
+    pickles = [o for o in found if o.suffix in ('.pkl', '.pickle', '.npz', '.npy', '.pt', '.pth')]
     if pickles and not any(o.is_dir() for o in found):
         raise ValueError(f'{str(pickles[0])!r} would have to be unpickled, which runs whatever '
-                         'code it holds; its images are also shrunk to 84 pixels, so that small '
-                         'crops of them have no detail. Give class folders of image files, or '
-                         'the training folder of ImageNet')
+                         'code it holds. Give class folders of image files, or the training folder '
+                         'of ImageNet')
 
 # %% ../../nbs/images/benchmarks.ipynb #c1a2f57a
 def mini_imagenet_layout(
@@ -126,20 +120,18 @@ def cub_layout(
     path = existing_folder(path, 'give the folder CUB_200_2011')
     if not (path/'images.txt').is_file() and (path/'CUB_200_2011').is_dir():
         path = path/'CUB_200_2011'
-    def table(name):
-        if not (path/f'{name}.txt').is_file():
-            raise FileNotFoundError(f'{name}.txt is not in {str(path)!r}: give the folder '
-                                    'CUB_200_2011 as it comes out of its archive')
-        lines = (path/f'{name}.txt').read_text(encoding='utf-8').splitlines()
-        return dict(line.split(maxsplit=1) for line in lines)
     try:
-        images, labels, names, boxes = map(table, ('images', 'image_class_labels', 'classes',
-                                                   'bounding_boxes'))
+        images, labels, names, boxes = (
+            dict(line.split(maxsplit=1) for line in (path/f'{o}.txt').read_text().splitlines())
+            for o in ('images', 'image_class_labels', 'classes', 'bounding_boxes'))
         files = {o: [] for o in names.values()}
         for i, file in images.items():
             x, y, width, height = (float(o) for o in boxes[i].split())
             box = (x, y, width, height) if crop else None
             files[names[labels[i]]].append((path/'images'/file, box))
+    except FileNotFoundError as e:
+        raise FileNotFoundError(f'{Path(e.filename).name} is not in {str(path)!r}: give the folder '
+                                'CUB_200_2011 as it comes out of its archive') from e
     except (KeyError, ValueError) as e:
         raise ValueError(f'the tables in {str(path)!r} are damaged ({e}); unpack CUB_200_2011 '
                          'again') from e

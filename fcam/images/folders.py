@@ -110,16 +110,12 @@ def read_split(
                              "needs one each for 'train', 'valid' (or 'val') and 'test'")
         names, which = split[found[0]], f'the list {found[0]!r} in {where}'
         if isinstance(names, dict): names = names.get('fine_names')      # as in the file of FC100
-        if isinstance(names, (str, bytes)) or not hasattr(names, '__iter__'):
+        if isinstance(names, (str, bytes)) or not hasattr(names, '__iter__') or not len(names):
             raise ValueError(f'{which} is no list of class names')
-        names = list(names)
-        if not names: raise ValueError(f'{which} names no class')
-        for o in names:
-            if not isinstance(o, str) or Path(o).name != o or o in ('', '..'):
+        for i, o in enumerate(names := list(names)):
+            if not isinstance(o, str) or Path(o).name != o or o in ('', '..', *names[:i]):
                 raise ValueError(f'{which} has {o!r} as the name of a class: give the plain name '
-                                 'of its folder, no path and no number')
-        twice = {o for o in names if names.count(o) > 1}
-        if twice: raise ValueError(f'{which} names the class {min(twice)!r} twice')
+                                 'of its folder, no path and no number, and each name once')
         res[name] = [str(o) for o in names]
     check_disjoint(res, f'in {where}, ')
     return res

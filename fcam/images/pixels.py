@@ -49,11 +49,10 @@ def _opened(
         with Image.open(file, formats=formats) as image: yield image
     except FileNotFoundError as e:
         raise FileNotFoundError(f'there is no image file {str(file)!r}') from e
-    except UnidentifiedImageError as e:
-        raise ValueError(f'the image file {str(file)!r} cannot be read: its content is no image '
-                         f'of a known format ({", ".join(formats)})') from e
     except Exception as e:
         reason = getattr(e, 'strerror', None) or str(e) or type(e).__name__
+        if isinstance(e, UnidentifiedImageError):
+            reason = f'its content is no image of a known format ({", ".join(formats)})'
         raise ValueError(f'the image file {str(file)!r} cannot be read: {reason}') from e
 
 # %% ../../nbs/images/pixels.ipynb #dd970751

@@ -189,10 +189,6 @@ def from_arrays(cls:ImageStore,
             raise ValueError(f'labels of shape {labels.shape}: give one label per image, `(n,)`')
         missing = [o for o in labels.tolist() if o is None or o != o]  # NaN differs from itself
         if missing: raise ValueError(f'{len(missing)} labels are missing: {missing[0]}')
-        if labels.dtype.kind == 'f':
-            if (labels % 1 != 0).any(): raise ValueError('labels are names or whole numbers, not '
-                                                         f'{labels[labels % 1 != 0][0]}')
-            labels = labels.astype(int)
         if labels.dtype.kind == 'O': labels = labels.astype(str)
         names, labels = np.unique(labels, return_inverse=True)
         return cls(channels_first(images), labels, names.tolist())
