@@ -356,12 +356,18 @@ class AugmentedPatches(RandomPatches):
         super().__init__(**settings)
         self.padded = check_switch('padded', padded)
         self.jitter = check_number('jitter', jitter, '[0, 1)')
-    def draw(self, sizes, n_patches=None, generator=None):
+    def draw(self,
+        sizes:Tensor, # `(b, 2)` integers, height and width of each image in pixels
+        n_patches:int=None, # None: `self.n_patches`
+        generator:torch.Generator=None, # as for `RandomPatches.draw`
+    )->tuple[Tensor, Tensor]: # boxes `(b, n_patches, 4)`, flip `(b, n_patches)` bool
         "As `RandomPatches.draw`; the boxes are whole images where they are padded"
         boxes, flip = super().draw(sizes, n_patches, generator)
         if not self.padded: return boxes, flip
         return torch.cat([torch.zeros_like(sizes), sizes], -1)[:, None].expand_as(boxes), flip
-    def augment(self, patches):
+    def augment(self,
+        patches:Tensor, # `(b, n, c, size, size)` in [0, 1]
+    )->Tensor: # the same shape and range
         "Shifts whole images and changes the colours, as far as they were asked for"
         if self.padded: patches = shifted(patches, self.size//8)
         return color_jitter(patches, self.jitter) if self.jitter else patches

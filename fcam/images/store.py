@@ -162,7 +162,7 @@ def pil(self:ImageStore,
 @patch
 def fingerprint(self:ImageStore)->str: # 32 hexadecimal digits
     "A digest of class names, labels, sizes and images, the same wherever the images lie"
-    table = [self.classes, self.labels.tolist(), self.sizes.tolist(), None]
+    table = [self.classes, self.labels.tolist(), self.sizes.tolist(), None]  # None: as in records
     digest = blake2b(json.dumps(table).encode(), digest_size=16)
     for image in self.pixels: digest.update(image.cpu().contiguous().numpy())
     return digest.hexdigest()
@@ -202,13 +202,13 @@ def from_files(cls:ImageStore,
     skip_broken:bool=False, # leave broken files out?
     name:str='the set', # said in messages
 )->ImageStore:
-    "The images of files in memory; `ValueError` names broken files, `MemoryError` what is missing"
+    "Images of files, decoded; `ValueError` names broken ones, `MemoryError` says what they need"
     for class_name, group in files.items():
         if isinstance(group, (str, os.PathLike)):
             raise ValueError(f'class {class_name!r} has one path: give a list of files')
     items = [(label, *(o if isinstance(o, tuple) else (o, None)))
              for label, group in enumerate(files.values()) for o in group]
-    broken = {}                                                          # path to what is wrong
+    broken = {}                                            # path to what is wrong with the file
     def each(function, items):
         def attempt(item):
             try: return function(*item)
