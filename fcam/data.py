@@ -10,26 +10,25 @@ import os
 import random
 import textwrap
 from hashlib import blake2b
-from numbers import Real
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import torch
 from fastai.data.core import DataLoaders
 from fastcore.basics import patch
 from fastcore.meta import delegates
 from PIL import ImageOps
-from torch import Tensor
 from torchvision.utils import make_grid
 
-from .core.device import free_memory, megabytes
+from .core.checks import check_count
+from .core.device import megabytes
 from .images.benchmarks import cifar_arrays, cub_layout, mini_imagenet_layout
 from .images.benchmarks import tiered_imagenet_layout
-from .images.folders import check_disjoint, folder_layout
+from .images.folders import check_disjoint, folder_layout, left_out_line, printable
 from .images.glyphs import glyph_arrays
-from .images.pixels import left_out_line, printable
-from .images.store import ImageFiles, ImageStore, split_images, StoreLoader
+from .images.store import ImageStore, split_images, StoreLoader
 
 # %% auto #0
 __all__ = ['FewShotData']
@@ -58,26 +57,21 @@ def statistics(self:ImageStore,
 _STATS = {'imagenet': (np.array([125.3, 123.0, 113.9])/255, np.array([63.0, 62.1, 66.7])/255),
           'cifar': (np.array([0.5071, 0.4867, 0.4408]), np.array([0.2675, 0.2565, 0.2761]))}
 
-def _statistics(
-    stats, # None or 'train' (computed), 'imagenet', 'cifar', or (mean, std)
-    train:ImageStore, # where they are computed
+def _checked_statistics(
+    stats, # 'imagenet', 'cifar', or (mean, std)
 )->tuple: # two `(3,)` tensors
     "Mean and standard deviation per channel; `ValueError` for anything else"
-    if stats is None or isinstance(stats, str) and stats == 'train':
-        mean, std = train.statistics()
-        return mean, std.clamp_min(1e-3)
-    if isinstance(stats, str):
-        if stats not in _STATS:
-            raise ValueError(f"stats {stats!r} is not known; give 'train', 'imagenet', 'cifar' or "
-                             '(mean, std)')
-        stats = _STATS[stats]
-    try: numbers = torch.stack([torch.as_tensor(np.asarray(o), dtype=torch.float) for o in stats])
-    except (TypeError, ValueError, RuntimeError): numbers = torch.empty(0)
-    fine = numbers.shape == (2, 3) and numbers.isfinite().all() and (numbers[1] > 0).all()
-    if not fine or numbers[0].min() < 0 or numbers[0].max() > 1:
+    if isinstance(stats, str) and stats not in _STATS:
+        raise ValueError(f"stats {stats!r} is not known; give 'train', 'imagenet', 'cifar' or "
+                         '(mean, std)')
+    pair = _STATS[stats] if isinstance(stats, str) else stats
+    try: mean, std = (torch.as_tensor(np.asarray(o), dtype=torch.float) for o in pair)
+    except (TypeError, ValueError, RuntimeError): mean = std = torch.empty(0)
+    three = mean.shape == std.shape == (3,)
+    if not (three and ((mean >= 0) & (mean <= 1) & (std > 0) & std.isfinite()).all()):
         raise ValueError('stats is (mean, std), three numbers each, for images in [0, 1], std '
                          'above zero; divide those in 0..255 by 255')
-    return tuple(numbers)
+    return mean, std
 
 # %% ../nbs/02_data.ipynb #b80b667a
 class FewShotData:
@@ -93,9 +87,11 @@ class FewShotData:
         self.train, self.valid, self.test, self.name = train, valid, test, name
         check_disjoint(self.splits)
         self.left_out = {}                 # reason to paths of what `from_files` left out
-        self.mean, self.std = (o.to(train.device) for o in _statistics(stats, train))
         computed = stats is None or isinstance(stats, str) and stats == 'train'
-        self.given_stats = None if computed else [self.mean.tolist(), self.std.tolist()]
+        mean, std = train.statistics() if computed else _checked_statistics(stats)
+        if computed: std = std.clamp_min(1e-3)
+        self.mean, self.std = mean.to(train.device), std.to(train.device)
+        self.given_stats = None if computed else [mean.tolist(), std.tolist()]
     @property
     def sets(self): # 'train', 'valid', 'test' to stores
         "The three stores by name"
@@ -103,22 +99,16 @@ class FewShotData:
     splits = property(lambda self: {k: list(o.classes) for k, o in self.sets.items()},
                       doc="'train', 'valid', 'test' to class names, as `from_folder` takes them")
     device = property(lambda self: self.train.device, doc='Where the training images are')
-
-# %% ../nbs/02_data.ipynb #b6616fe3
-@patch
-def __repr__(self:FewShotData):
-    counts = (f'{k} {len(o)} images of {o.n_classes} classes' for k, o in self.sets.items())
-    return f'FewShotData {printable(self.name)}: ' + ', '.join(counts)
-
-# %% ../nbs/02_data.ipynb #67c80ae3
-@patch
-def to(self:FewShotData,
-    device, # where bytes, labels and statistics go
-)->FewShotData: # itself
-    "The same data, moved to `device`"
-    for o in self.sets.values(): o.to(device)
-    self.mean, self.std = self.mean.to(device), self.std.to(device)
-    return self
+    def __repr__(self):
+        counts = (f'{k} {len(o)} images of {o.n_classes} classes' for k, o in self.sets.items())
+        return f'FewShotData {printable(self.name)}: ' + ', '.join(counts)
+    def to(self,
+        device, # where bytes, labels and statistics go
+    )->FewShotData: # itself
+        "The same data, moved to `device`"
+        for o in self.sets.values(): o.to(device)
+        self.mean, self.std = self.mean.to(device), self.std.to(device)
+        return self
 
 # %% ../nbs/02_data.ipynb #0b2b62d8
 @patch(cls_method=True)
@@ -151,8 +141,7 @@ def dls(self:FewShotData,
     alternate_flips:bool=False, # mirror half of the images, the other half in the next epoch
 )->DataLoaders: # batches `((images, sizes), labels)`; the validation loader is empty
     "fastai loaders over the training classes; `ValueError` if not one batch can be filled"
-    if not isinstance(bs, (int, np.integer)) or bs < 1:
-        raise ValueError(f'bs {bs!r}: images per batch are a whole number, 1 or more')
+    check_count('bs', bs)
     if drop_last and len(self.train) < bs:
         raise ValueError(f'{len(self.train)} training images do not fill one batch of {bs}: '
                          'lower bs, or give drop_last=False')
@@ -169,44 +158,19 @@ class _Table(str):
     "Text that a notebook shows as it is"
     __repr__ = str.__str__
 
-def _range(
-    values:list, # numbers
-)->str:
-    "The smallest and the largest of some numbers, one if they are equal"
-    low, high = min(values), max(values)
-    return f'{low}' if low == high else f'{low}-{high}'
-
 @patch
 def summary(self:FewShotData)->str: # a table as text
     "Images, classes, sizes (height x width), memory and broken files by set, and what was left out"
-    rows = [('set', 'classes', 'images', 'per class', 'pixels', 'memory', 'broken')]
-    for name, o in self.sets.items():
-        per_class = _range(torch.bincount(o.labels.cpu()).tolist())
-        pixels = ' x '.join(_range(side) for side in o.sizes.T.tolist())
-        kept = 'on disk' if o.on_disk else f'{megabytes(o.nbytes)} {o.device}'
-        row = name, o.n_classes, len(o), per_class, pixels, kept, o.n_skipped
-        rows.append([str(value) for value in row])
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    padded = [[c.ljust(w) for c, w in zip(row, widths)] for row in rows]
-    lines = [printable(self.name), *('  '.join(row).rstrip() for row in padded)]
+    def extent(values):
+        low, high = min(values), max(values)
+        return f'{low}' if low == high else f'{low}-{high}'
+    rows = [{'set': name, 'classes': o.n_classes, 'images': len(o),
+             'per class': extent(o.labels.bincount().tolist()),
+             'pixels': ' x '.join(extent(side) for side in o.sizes.T.tolist()),
+             'memory': f'{megabytes(o.nbytes)} {o.device}', 'broken': len(o.skipped)}
+            for name, o in self.sets.items()]
+    lines = [printable(self.name), pd.DataFrame(rows).to_string(index=False)]
     return _Table('\n'.join(lines + [left_out_line(self.left_out)]*bool(self.left_out)))
-
-# %% ../nbs/02_data.ipynb #91ddcf62
-def _tiles(
-    store:ImageStore, # the images
-    labels:list, # of the classes
-    n:int, # images of each class
-    rng:random.Random, # chooses them
-    side:int=96, # pixels
-)->Tensor: # `(n_classes, n, 3, side, side)` uint8
-    "Some images of each class, whole, each in a white square"
-    tiles = torch.full((len(labels), n, 3, side, side), 255, dtype=torch.uint8)
-    for label, row in zip(labels, tiles):
-        members = (store.labels == label).nonzero()[:,0].tolist()
-        for i, place in zip(rng.sample(members, min(n, len(members))), row):
-            image = ImageOps.pad(store.pil(i), (side, side), color='white')
-            place.copy_(torch.from_numpy(np.array(image)).permute(2, 0, 1))
-    return tiles
 
 # %% ../nbs/02_data.ipynb #b86ad492
 @patch
@@ -216,13 +180,19 @@ def show_batch(self:FewShotData,
     which:str='train', # 'train', 'valid' or 'test'
     seed:int|None=None, # of the choice; None: a fresh one
 )->plt.Figure: # one row per class
-    "A figure of some images of some classes"
+    "A figure of some images of some classes, whole, each in a white square"
     if which not in self.sets:
         raise ValueError(f"which is 'train', 'valid' or 'test', not {which!r}")
-    if min(n_classes, n) < 1: raise ValueError(f'n_classes {n_classes} and n {n}: 1 or more each')
-    store, rng = self.sets[which], random.Random(seed)
+    check_count('n_classes', n_classes)
+    store, rng, side = self.sets[which], random.Random(seed), 96
     labels = sorted(rng.sample(range(store.n_classes), min(n_classes, store.n_classes)))
-    grid = make_grid(_tiles(store, labels, n, rng).flatten(0, 1), nrow=n, pad_value=255)
+    tiles = torch.full((len(labels), check_count('n', n), 3, side, side), 255, dtype=torch.uint8)
+    for label, row in zip(labels, tiles):
+        members = (store.labels == label).nonzero()[:,0].tolist()
+        for i, tile in zip(rng.sample(members, min(n, len(members))), row):
+            image = ImageOps.pad(store.pil(i), (side, side), color='white')
+            tile.copy_(torch.from_numpy(np.array(image)).permute(2, 0, 1))
+    grid = make_grid(tiles.flatten(0, 1), nrow=n, pad_value=255)
     fig, ax = plt.subplots(figsize=(0.8*n + 1.6, 0.85*len(labels)))
     ax.imshow(grid.permute(1, 2, 0))
     names = [printable(store.classes[o]).replace('_', ' ') for o in labels]
@@ -235,15 +205,6 @@ def show_batch(self:FewShotData,
     plt.close(fig)
     return fig
 
-# %% ../nbs/02_data.ipynb #981663a6
-def _of_benchmark(
-    data:FewShotData, # what a constructor made
-    name:str, # of the constructor
-)->FewShotData:
-    "The same data, which now knows what benchmark it is"
-    data.name = data.benchmark = name
-    return data
-
 # %% ../nbs/02_data.ipynb #e31f7441
 @patch(cls_method=True)
 def glyphs(cls:FewShotData,
@@ -253,32 +214,25 @@ def glyphs(cls:FewShotData,
     **kwargs, # `letter` and `clutter`, for `glyph_arrays`
 )->FewShotData: # 64 training, 16 validation and 20 test classes
     "Letters of ten scripts over clutter, drawn from the fonts of matplotlib and kept in a cache"
-    arrays = glyph_arrays(n_per_class, size, seed, **kwargs)
-    return _of_benchmark(cls.from_arrays(**arrays), 'glyphs')
+    data = cls.from_arrays(**glyph_arrays(n_per_class, size, seed, **kwargs))
+    data.name = data.benchmark = 'glyphs'
+    return data
 
 # %% ../nbs/02_data.ipynb #2dddf94d
 @patch(cls_method=True)
 def from_files(cls:FewShotData,
-    files:dict, # 'train', 'valid', 'test' to `{class: files}`, as `ImageFiles` takes them
+    files:dict, # 'train', 'valid', 'test' to `{class: files}`, as for `ImageStore.from_files`
     name:str='files', # said in tables
     stats=None, # (mean, std), 'imagenet', 'cifar', or None: computed on the training images
     size=None, # None: large photographs reduced; 'full'; int: the shorter side; (height, width)
-    max_bytes:int|None=None, # what does not fit stays on disk; None: half of the free memory
     skip_broken:bool=False, # leave broken files out, and count them
     left_out:dict|None=None, # reason to paths of what is no image, to be said
 )->FewShotData:
-    "Data from lists of image files; `ValueError` names a class that is shared or a broken file"
+    "Data from lists of image files; `ValueError` names a class that is shared or broken files"
     check_disjoint(files)
-    room = free_memory()//2 if max_bytes is None else max_bytes
-    if not (isinstance(room, Real) and room >= 0):
-        raise ValueError(f'max_bytes {max_bytes!r} is no number of bytes, 0 or more')
-    sets = {k: ImageFiles(o, skip_broken).measure() for k, o in files.items()}
-    stores = {}
-    for k, o in sets.items():
-        stores[k] = o.store(size, room, k)
-        room -= stores[k].nbytes
+    stores = {k: ImageStore.from_files(o, size, skip_broken, k) for k, o in files.items()}
     data = cls(**stores, name=name, stats=stats)
-    broken = [file for o in sets.values() for file in o.skipped]
+    broken = [file for o in stores.values() for file in o.skipped]
     data.left_out = {**(left_out or {}), **({'broken': broken} if broken else {})}
     if data.left_out: print(f'{printable(name)}: {left_out_line(data.left_out)}')
     return data
@@ -296,7 +250,7 @@ def from_folder(cls:FewShotData,
 )->FewShotData:
     "Data from folders; `FileNotFoundError`, or `ValueError` that names the class or file at fault"
     left_out = {}
-    files = folder_layout(path, splits, seed, left_out=left_out)
+    files = folder_layout(path, splits, seed, left_out)
     name = name or Path(os.path.expanduser(path)).resolve().name
     return cls.from_files(files, name, size=size, left_out=left_out, **kwargs)
 
@@ -308,8 +262,9 @@ def cifar_fs(cls:FewShotData,
     stats='cifar', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the training images
 )->FewShotData: # 64, 16 and 20 classes of 600 images, 32 x 32
     "CIFAR-FS (Bertinetto et al. 2019); `FileNotFoundError` if CIFAR-100 is not there"
-    arrays = cifar_arrays('cifar_fs', path, download)
-    return _of_benchmark(cls.from_arrays(**arrays, stats=stats), 'cifar_fs')
+    data = cls.from_arrays(**cifar_arrays('cifar_fs', path, download), stats=stats)
+    data.name = data.benchmark = 'cifar_fs'
+    return data
 
 @patch(cls_method=True)
 def fc100(cls:FewShotData,
@@ -318,8 +273,9 @@ def fc100(cls:FewShotData,
     stats='cifar', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the training images
 )->FewShotData: # 60, 20 and 20 classes of 600 images, 32 x 32
     "FC100 (Oreshkin et al. 2018); `FileNotFoundError` if CIFAR-100 is not there"
-    arrays = cifar_arrays('fc100', path, download)
-    return _of_benchmark(cls.from_arrays(**arrays, stats=stats), 'fc100')
+    data = cls.from_arrays(**cifar_arrays('fc100', path, download), stats=stats)
+    data.name = data.benchmark = 'fc100'
+    return data
 
 # %% ../nbs/02_data.ipynb #93619c21
 @patch(cls_method=True)
@@ -332,9 +288,9 @@ def mini_imagenet(cls:FewShotData,
 )->FewShotData: # 64, 16 and 20 classes of 600 images
     "mini-ImageNet (Ravi & Larochelle 2017) in its own size; `ValueError` for what is missing"
     files = mini_imagenet_layout(path, left_out := {})
-    data = cls.from_files(files, 'mini_imagenet', size=size, stats=stats, left_out=left_out,
-                          **kwargs)
-    return _of_benchmark(data, 'mini_imagenet')
+    data = cls.from_files(files, 'mini_imagenet', stats, size, left_out=left_out, **kwargs)
+    data.benchmark = data.name
+    return data
 
 # %% ../nbs/02_data.ipynb #881a9fbe
 @patch(cls_method=True)
@@ -347,9 +303,9 @@ def tiered_imagenet(cls:FewShotData,
 )->FewShotData: # 351, 97 and 160 classes of about 1280 images
     "tieredImageNet (Ren et al. 2018) in its own size; `ValueError` for what is missing"
     files = tiered_imagenet_layout(path, left_out := {})
-    data = cls.from_files(files, 'tiered_imagenet', size=size, stats=stats, left_out=left_out,
-                          **kwargs)
-    return _of_benchmark(data, 'tiered_imagenet')
+    data = cls.from_files(files, 'tiered_imagenet', stats, size, left_out=left_out, **kwargs)
+    data.benchmark = data.name
+    return data
 
 # %% ../nbs/02_data.ipynb #4e8684a6
 @patch(cls_method=True)
@@ -363,5 +319,6 @@ def cub(cls:FewShotData,
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 100, 50 and 50 classes of about 59 images
     "CUB-200-2011 with FEAT's class lists; `FileNotFoundError` or `ValueError` for what is missing"
-    files = cub_layout(path, crop, splits)
-    return _of_benchmark(cls.from_files(files, 'cub', size=size, stats=stats, **kwargs), 'cub')
+    data = cls.from_files(cub_layout(path, crop, splits), 'cub', stats, size, **kwargs)
+    data.benchmark = data.name
+    return data

@@ -217,9 +217,8 @@ class FeatureBank(FreshFeatures):
 # %% ../nbs/09_evaluate.ipynb #ca6fa20e
 @patch
 def _generators(self:FeatureBank, first):
-    "For each view the stream of a chunk of images; of all images where they share their crops"
-    if self.patches.crops != 'shared': return [named_generator(self.seed, 2, first)]*self.n_views
-    return [named_generator(self.seed, 6, view) for view in range(self.n_views)]
+    "For each view the stream of a chunk of images"
+    return [named_generator(self.seed, 2, first)]*self.n_views
 
 # %% ../nbs/09_evaluate.ipynb #331e6a36
 @patch
@@ -278,9 +277,8 @@ def views(self:FeatureBank,
     shape:tuple, # of the positions in one episode
     episode:int, # its number
 )->Tensor: # `shape`, integers in `0..n_views-1`
-    "Which view each image shows in an episode; the same one where images share their crops"
+    "Which view each image shows in an episode"
     stream = np.random.RandomState([self.seed, 3, episode])
-    if self.patches.crops == 'shared': return torch.full(shape, stream.randint(self.n_views))
     return torch.from_numpy(stream.randint(self.n_views, size=shape))
 
 @patch
@@ -302,9 +300,8 @@ def enough_views(
     patches:RandomPatches, # whose crops
     n_views:int, # draws for each image where it has crops of its own
 )->int:
-    "How many views a bank should have: one of a grid, at least eight of shared crops"
-    if patches.crops == 'grid': return 1
-    return max(n_views, 8) if patches.crops == 'shared' else n_views
+    "How many views a bank has: one of a grid"
+    return 1 if patches.crops == 'grid' else n_views
 
 # %% ../nbs/09_evaluate.ipynb #78ba0042
 def _rule(metric, structured):

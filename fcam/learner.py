@@ -347,7 +347,7 @@ def evaluate(self:FCAMLearner,
     structured:bool=None, # structured FC; default: for more than one shot
     progress:bool=True, # show a bar
     n_patches:int=None, # n: patches of an image; default: the preset's
-    crops:str=None, # 'independent', 'shared' or 'grid'; default: the preset's
+    crops:str=None, # 'independent' or 'grid'; default: the preset's
     baseline:str=None, # in place of the metric: a name in `baselines()`, or a rule
     mirror:bool=False, # features averaged over a patch and its mirror image
 )->Accuracy:

@@ -297,7 +297,7 @@ def accuracy(self:FCAM,
     allow_seen:bool=False, # also classes of its own training and validation
     progress:bool=False, # show a bar
     n_patches:int=None, # n: patches of an image; default: the model's
-    crops:str=None, # 'independent', 'shared' or 'grid'; default: the model's
+    crops:str=None, # 'independent' or 'grid'; default: the model's
     baseline:str=None, # in place of the metric: a name in `baselines()`, or a rule
     mirror:bool=False, # features averaged over a patch and its mirror image
 )->Accuracy:
@@ -450,8 +450,7 @@ def _embed(self:Classifier, images, *stream):
     patches = []
     for i, image in enumerate(images):
         pixels = channels_first([shrink_image(load_image(image))])       # as a store does
-        shared = self.model.patches.crops == 'shared'
-        generator = named_generator(self.seed, *((6,) if shared else (*stream, i)))
+        generator = named_generator(self.seed, *stream, i)
         patches.append(self.model.patches(pixels.to(self.model.device), generator=generator))
     patches = torch.cat(patches)
     return patches, embed(self.model.encoder, patches, precision=self.precision)

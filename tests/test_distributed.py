@@ -148,7 +148,7 @@ def watched(folder):
     return found
 
 tasks = [dict(n_shot=1, n_query=3, n_episodes=9), dict(n_way=3, n_shot=2, n_query=1, n_episodes=17), dict(n_shot=1, n_query=3, n_episodes=3, fresh=True)]
-tasks += [dict(n_shot=1, n_query=3, n_episodes=9, n_patches=4, crops=crops) for crops in ('shared', 'grid')]
+tasks += [dict(n_shot=1, n_query=3, n_episodes=9, n_patches=4, crops='grid')]
 def accuracies(model, data): return [model.accuracy(data.test, **dict(n_views=2) | task).per_episode for task in tasks]
 
 class SignalOne(Callback):

@@ -220,7 +220,7 @@ def fcam_eval(
     fresh:bool=False, # new crops for every episode, in place of views
     mirror:bool=False, # features averaged over a patch and its mirror image
     n_patches:int=None, # n: patches of an image; default: the model's
-    crops:str=None, # independent, shared by the images of a task, or grid; default: the model's
+    crops:str=None, # independent or grid; default: the model's
     mean:bool=False, # mean prototypes where there are several shots, in place of structured FC
     allow_seen:bool=False, # also classes that the model was trained or selected on
     seed:int=None, # of episodes, crops and views; default: 0
@@ -272,7 +272,8 @@ def support_from_folder(
 # %% ../../nbs/commands/commands.ipynb #474d8e37
 def _readable(images):
     "The files, those of folders too; an error for one that cannot be read, before any work"
-    from fcam.images.pixels import image_files, load_image
+    from fcam.images.folders import image_files
+    from fcam.images.pixels import load_image
     paths = []
     for path in map(Path, images):
         found = image_files(path) if path.is_dir() else [path]
@@ -335,7 +336,7 @@ def fcam_predict(
 def _predict(clf, paths, folder, words):
     "Classifies, prints, and keeps the predictions, then figures"
     from pandas import DataFrame
-    from fcam.images.pixels import printable
+    from fcam.images.folders import printable
     from fcam.runs.progress import RunLog
     from fcam.runs.provenance import machine, model_facts
     from fcam.runs.record import Record

@@ -56,7 +56,7 @@ def check_switch(
 
 # %% ../../nbs/core/checks.ipynb #a058c736
 precisions = 'auto', 'float32', 'bfloat16', 'float16'
-crop_rules = 'independent', 'shared', 'grid'
+crop_rules = 'independent', 'grid'
 soft_targets = 'teacher', 'label', 'none'
 rotations = 'none', 'one', 'four'
 

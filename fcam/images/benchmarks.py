@@ -5,8 +5,6 @@
 # %% ../../nbs/images/benchmarks.ipynb #bb95036f
 from __future__ import annotations
 
-import csv
-import gzip
 import os
 from functools import lru_cache
 from importlib.resources import files as package_files
@@ -14,12 +12,12 @@ from pathlib import Path
 from tarfile import TarError
 
 import numpy as np
+import pandas as pd
 from torchvision import datasets
 
-from .folders import class_split, existing_folder, find_classes, folder_layout
+from .folders import existing_folder, find_classes, folder_layout, image_files
 from .folders import read_split
 from .glyphs import cache_folder
-from .pixels import image_files
 
 # %% auto #0
 __all__ = ['cifar_arrays', 'mini_imagenet_layout', 'tiered_imagenet_layout', 'cub_layout']
@@ -35,29 +33,23 @@ def cifar_arrays(
     if root.name == 'cifar-100-python': root = root.parent
     try: parts = [datasets.CIFAR100(root, train=o, download=download) for o in (True, False)]
     except (RuntimeError, OSError, EOFError, TarError) as e:
-        what = f'CIFAR-100 is not in {str(root)!r}'
-        if os.path.isdir(root/'cifar-100-python'):
-            what = f'{str(root/"cifar-100-python")!r} is damaged or half downloaded: take it away'
-        raise FileNotFoundError(f'{what} ({e}); give download=True (--download), or the folder '
-                                'that holds cifar-100-python') from None
+        raise FileNotFoundError(f'CIFAR-100 is not in {str(root)!r}, or half downloaded ({e}); '
+                                'give download=True (--download), or the folder that holds '
+                                'cifar-100-python') from None
     images = np.concatenate([o.data for o in parts])
     labels = np.concatenate([o.targets for o in parts])
     number = {o: i for i, o in enumerate(parts[0].classes)}
     return {k: {o: images[labels == number[o]] for o in names}
-            for k, names in class_split(name).items()}
+            for k, names in read_split(name).items()}
 
-# %% ../../nbs/images/benchmarks.ipynb #646861d7
+# %% ../../nbs/images/benchmarks.ipynb #0fe36782
 @lru_cache(None)
 def _mini_imagenet_list()->dict: # class to its 600 file names
     "File names by class, as published"
-    res = {}
-    for part in ('train', 'val', 'test'):
-        file = package_files('fcam')/'splits'/f'mini_imagenet_{part}.csv.gz'
-        rows = csv.reader(gzip.decompress(file.read_bytes()).decode().splitlines())
-        for name, class_name in list(rows)[1:]: res.setdefault(class_name, []).append(name)
-    return res
+    folder = package_files('fcam')/'splits'
+    parts = [pd.read_csv(folder/f'mini_imagenet_{o}.csv.gz') for o in ('train', 'val', 'test')]
+    return pd.concat(parts).groupby('label').filename.apply(list).to_dict()
 
-# %% ../../nbs/images/benchmarks.ipynb #0fe36782
 def _listed(
     folder:Path, # of one ImageNet class
     names:list, # from the list: class and eight digits, 1 for the first file
@@ -70,13 +62,13 @@ def _listed(
     parts = [o.stem.rsplit('_', 1) for o in files]
     numbered = files and all(o[0] == folder.name and o[-1].isdigit() for o in parts)
     if not numbered or len(files) == len(names): return files
-    places = [int(Path(o).stem.removeprefix(folder.name)) for o in names]
-    if max(places) > len(files):
+    numbers = [int(Path(o).stem.removeprefix(folder.name)) for o in names]
+    if max(numbers) > len(files):
         raise ValueError(f'{str(folder)!r} holds {len(files)} images, but the list of '
-                         f'mini-ImageNet asks for number {max(places)}: give the whole training '
+                         f'mini-ImageNet asks for number {max(numbers)}: give the whole training '
                          'folder of ImageNet, or class folders with the 600 images of each class')
     files.sort(key=lambda o: int(o.stem.rsplit('_', 1)[1]))
-    return [files[o - 1] for o in places]
+    return [files[o - 1] for o in numbers]
 
 # %% ../../nbs/images/benchmarks.ipynb #45dc194e
 def _refuse_pickles(
@@ -85,14 +77,11 @@ def _refuse_pickles(
     "`ValueError` for the pickled copies of a benchmark, which would run code when opened"
     path = Path(os.path.expanduser(path))
     found = [path] if path.is_file() else sorted(path.glob('*'))
-    if any(o.is_dir() for o in found): return
-    kinds = ('.pkl', '.pickle', '.npz', '.npy', '.pt', '.pth')
-    pickles = [o for o in found if o.suffix.lower() in kinds]
-    if pickles:
+    pickles = [o for o in found if o.suffix in ('.pkl', '.pickle', '.npz', '.npy', '.pt', '.pth')]
+    if pickles and not any(o.is_dir() for o in found):
         raise ValueError(f'{str(pickles[0])!r} would have to be unpickled, which runs whatever '
-                         'code it holds; its images are also shrunk to 84 pixels, so that small '
-                         'crops of them have no detail. Give class folders of image files, or '
-                         'the training folder of ImageNet')
+                         'code it holds. Give class folders of image files, or the training folder '
+                         'of ImageNet')
 
 # %% ../../nbs/images/benchmarks.ipynb #c1a2f57a
 def mini_imagenet_layout(
@@ -103,7 +92,7 @@ def mini_imagenet_layout(
     _refuse_pickles(path)
     path = existing_folder(path, 'give class folders of mini-ImageNet or the training folder of '
                                  'ImageNet')
-    split, listing = class_split('mini_imagenet'), _mini_imagenet_list()
+    split, listing = read_split('mini_imagenet'), _mini_imagenet_list()
     for flat in (path/'images', path):
         if all((flat/files[0]).is_file() for files in listing.values()):
             return {k: {o: [flat/file for file in listing[o]] for o in names}
@@ -121,40 +110,6 @@ def tiered_imagenet_layout(
                           'class folders')
     return folder_layout(path, 'tiered_imagenet', left_out=left_out)
 
-# %% ../../nbs/images/benchmarks.ipynb #8d320f5e
-def _cub_table(
-    path:Path, # folder CUB_200_2011
-    name:str, # of a file of lines `id rest`
-)->dict: # id to rest
-    "One of the tables of CUB; `FileNotFoundError` or `ValueError` if it is not there or damaged"
-    if not (path/name).is_file():
-        raise FileNotFoundError(f'{name} is not in {str(path)!r}: give the folder CUB_200_2011 as '
-                                'it comes out of its archive')
-    lines = (path/name).read_text(encoding='utf-8', errors='surrogateescape').splitlines()
-    pairs = [line.split(maxsplit=1) for line in lines if line.strip()]
-    short = [o for o in pairs if len(o) < 2]
-    if short: raise ValueError(f'{str(path/name)!r} is damaged: a line says only {short[0]}')
-    return {number: rest.strip() for number, rest in pairs}
-
-def _box(
-    text:str, # four numbers
-)->tuple: # `(x, y, width, height)`
-    "The box of a bird; `ValueError` for anything but four numbers"
-    try: x, y, width, height = (float(o) for o in text.split())
-    except ValueError as e: raise ValueError(f'bounding_boxes.txt is damaged: {e}') from None
-    return x, y, width, height
-
-# %% ../../nbs/images/benchmarks.ipynb #3541e6bc
-def _check_classes(
-    split:dict, # set name to class names
-    there, # the class names of the data set
-):
-    "`ValueError` where a split names a class that is not there"
-    missing = [o for names in split.values() for o in names if o not in set(there)]
-    if missing:
-        raise ValueError(f'the split names the class {missing[0]!r}, which is not among the '
-                         f'{len(there)} classes of the data set ({len(missing)} are missing)')
-
 # %% ../../nbs/images/benchmarks.ipynb #865e99f8
 def cub_layout(
     path, # folder CUB_200_2011, or the one that holds it
@@ -165,17 +120,24 @@ def cub_layout(
     path = existing_folder(path, 'give the folder CUB_200_2011')
     if not (path/'images.txt').is_file() and (path/'CUB_200_2011').is_dir():
         path = path/'CUB_200_2011'
-    images, labels, names, boxes = (_cub_table(path, f'{o}.txt') for o in
-        ('images', 'image_class_labels', 'classes', 'bounding_boxes'))
-    for name, table in (('image_class_labels', labels), ('bounding_boxes', boxes)):
-        if table.keys() != images.keys():
-            raise ValueError(f'images.txt and {name}.txt in {str(path)!r} do not list the same '
-                             'images; unpack CUB_200_2011 again')
-    strange = set(labels.values()) - names.keys()
-    if strange: raise ValueError(f'classes.txt in {str(path)!r} lacks class {strange.pop()!r}')
-    files = {o: [] for o in names.values()}
-    for i, file in images.items():
-        files[names[labels[i]]].append((path/'images'/file, _box(boxes[i]) if crop else None))
+    try:
+        images, labels, names, boxes = (
+            dict(line.split(maxsplit=1) for line in (path/f'{o}.txt').read_text().splitlines())
+            for o in ('images', 'image_class_labels', 'classes', 'bounding_boxes'))
+        files = {o: [] for o in names.values()}
+        for i, file in images.items():
+            x, y, width, height = (float(o) for o in boxes[i].split())
+            box = (x, y, width, height) if crop else None
+            files[names[labels[i]]].append((path/'images'/file, box))
+    except FileNotFoundError as e:
+        raise FileNotFoundError(f'{Path(e.filename).name} is not in {str(path)!r}: give the folder '
+                                'CUB_200_2011 as it comes out of its archive') from e
+    except (KeyError, ValueError) as e:
+        raise ValueError(f'the tables in {str(path)!r} are damaged ({e}); unpack CUB_200_2011 '
+                         'again') from e
     split = read_split(splits)
-    _check_classes(split, names.values())
+    missing = [o for chosen in split.values() for o in chosen if o not in files]
+    if missing:
+        raise ValueError(f'the split names the class {missing[0]!r}, which is not among the '
+                         f'{len(files)} classes of the data set ({len(missing)} are missing)')
     return {k: {o: files[o] for o in chosen} for k, chosen in split.items()}

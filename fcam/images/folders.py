@@ -12,16 +12,54 @@ import random
 from importlib.resources import files as package_files
 from pathlib import Path
 
-from .pixels import class_folders, image_files, left_out_line
+from fastai.data.transforms import get_files
 
 # %% auto #0
-__all__ = ['check_disjoint', 'class_split', 'read_split', 'existing_folder', 'class_files', 'find_classes', 'folder_layout']
+__all__ = ['image_files', 'class_folders', 'printable', 'left_out_line', 'check_disjoint', 'read_split', 'existing_folder',
+           'class_files', 'find_classes', 'folder_layout']
+
+# %% ../../nbs/images/folders.ipynb #1bf47e95
+_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.apng', '.bmp', '.dib', '.gif', '.webp',
+             '.tif', '.tiff', '.ppm', '.pgm', '.pbm', '.pnm', '.jp2', '.avif'}
+
+def image_files(
+    folder:Path, # of one class; images may lie in folders below
+    left_out:dict|None=None, # receives what is left out: reason to paths
+)->list: # paths, sorted
+    "The image files of a class, without hidden ones"
+    files = sorted(get_files(folder, followlinks=False))
+    others = [o for o in files if o.suffix.lower() not in _SUFFIXES]
+    if others and left_out is not None: left_out.setdefault('no images', []).extend(others)
+    return [o for o in files if o.suffix.lower() in _SUFFIXES]
+
+def class_folders(
+    path:Path, # holds one folder per class
+)->list: # paths, sorted
+    "The folders in a folder, without hidden ones and those of the system (`__MACOSX`)"
+    folders = [o for o in Path(path).iterdir() if o.is_dir()]
+    return sorted(o for o in folders if not o.name.startswith(('.', '__')))
+
+# %% ../../nbs/images/folders.ipynb #fa01c2f4
+def printable(
+    name, # of a class, a file or a folder
+)->str:
+    "A name in characters that can be printed; the others as Python writes them, such as `\\n`"
+    return ''.join(o if o.isprintable() else repr(o)[1:-1] for o in str(name))
+
+def left_out_line(
+    left_out:dict, # reason to paths, as from `image_files`
+    n:int=3, # how many names are given for each reason
+)->str:
+    "What was left out, counted and named; empty where nothing was"
+    parts = []
+    for reason, paths in left_out.items():
+        names = [printable(Path(o).name) for o in paths[:n]] + ['...']*(len(paths) > n)
+        parts.append(f'{len(paths)} {reason} ({", ".join(names)})')
+    return 'left out: ' + ', '.join(parts) if parts else ''
 
 # %% ../../nbs/images/folders.ipynb #1455b32d
 _SETS = {'train': ('train', 'training', 'base'), 'valid': ('valid', 'val', 'validation', 'dev'),
          'test': ('test', 'testing', 'novel')}
-
-_BESIDE = 'outside of the class folders'                    # as `class_folders` says it
 
 def _set_of(
     name, # of a folder or a list
@@ -44,93 +82,43 @@ def check_disjoint(
                              f'{shared[0]!r}: few-shot classes must be new, so every class goes '
                              'in one set only')
 
-# %% ../../nbs/images/folders.ipynb #e6b4c721
-def _class_list(
-    names, # what a split has for a set
-    where:str, # for the messages: the split and the set
-)->list: # of class names
-    "The class names of a set; `ValueError` names what is none, or a class named twice"
-    if isinstance(names, dict): names = names.get('fine_names')      # as in the file of FC100
-    if isinstance(names, (str, bytes, set, frozenset)) or not hasattr(names, '__iter__'):
-        raise ValueError(f'{where} is no list of class names')
-    names, seen = list(names), set()
-    if not names: raise ValueError(f'{where} names no class')
-    for o in names:
-        plain = isinstance(o, str) and Path(o).name == o not in ('', '..') and '\0' not in o
-        if not plain:
-            raise ValueError(f'{where} has {o!r} as the name of a class: give the plain name of '
-                             'its folder, no path and no number')
-        if o in seen: raise ValueError(f'{where} names the class {o!r} twice')
-        seen.add(o)
-    return [str(o) for o in names]
-
-# %% ../../nbs/images/folders.ipynb #81a1d2f2
-def _three_lists(
-    split:dict, # set name to class names
-    where:str, # for the messages
-)->dict: # 'train', 'valid', 'test' to lists of class names
-    "The lists of a split; `ValueError` if one is missing or empty or names a class twice"
-    res = {}
-    for name in _SETS:
-        found = [k for k in split if _set_of(k) == name]
-        if len(found) != 1:
-            what = 'two lists' if found else 'no list'
-            raise ValueError(f"{where} has {what} for {name!r}; it needs one each for 'train', "
-                             "'valid' (or 'val') and 'test'")
-        res[name] = _class_list(split[found[0]], f'the list {found[0]!r} in {where}')
-    check_disjoint(res, f'in {where}, ')
-    return res
-
-# %% ../../nbs/images/folders.ipynb #19b90195
+# %% ../../nbs/images/folders.ipynb #c21a3f3e
 _SPLITS = ('cifar_fs', 'cub', 'fc100', 'mini_imagenet', 'tiered_imagenet')
 
-def class_split(
-    name:str, # 'cifar_fs', 'cub', 'fc100', 'mini_imagenet' or 'tiered_imagenet'
-)->dict: # 'train', 'valid', 'test' to lists of class names
-    "The published class lists of a benchmark; `ValueError` for another name"
-    if name not in _SPLITS:
-        raise ValueError(f'there is no split {name!r} in the package; there are '
-                         f'{", ".join(_SPLITS)}')
-    text = (package_files('fcam')/'splits'/f'{name}.json').read_text(encoding='utf-8')
-    return _three_lists(json.loads(text), f'the split {name}')
-
-# %% ../../nbs/images/folders.ipynb #67a7b4f2
-def _once(pairs):
-    "The pairs as a dict; `ValueError` if a key comes twice"
-    res = dict(pairs)
-    if len(res) < len(pairs): raise ValueError('a name appears twice in an object')
-    return res
-
-def _read_json(
-    path:Path, # of a file
-    where:str, # for the messages
-): # what JSON can hold
-    "What a JSON file holds, in UTF-8, -16 or -32; `ValueError` for anything else"
-    n_bytes = os.path.getsize(path)
-    if n_bytes > 10**7:
-        raise ValueError(f'{where} has {n_bytes:,} bytes: too large for class names')
-    try: return json.loads(path.read_bytes(), object_pairs_hook=_once)
-    except (ValueError, RecursionError) as e:
-        raise ValueError(f'{where} is not JSON: {e}') from None
-    except OSError as e: raise ValueError(f'{where} cannot be read: {e.strerror}') from None
-
-# %% ../../nbs/images/folders.ipynb #c21a3f3e
 def read_split(
     splits, # dict from set to class names, path of a JSON file of one, or the name of a shipped one
 )->dict: # 'train', 'valid', 'test' to lists of class names
     "The class lists of a split; `FileNotFoundError`, or `ValueError` for something else"
-    if isinstance(splits, dict): return _three_lists(splits, 'the split')
-    if isinstance(splits, str) and splits in _SPLITS: return class_split(splits)
-    is_path = isinstance(splits, (str, os.PathLike))
-    path = Path(os.path.expanduser(splits)) if is_path else None
-    if not is_path or not os.path.isfile(path):
-        raise FileNotFoundError(f'splits {str(splits)!r} is neither a JSON file nor one of '
-                                f'{", ".join(_SPLITS)}')
-    where = f'the split file {str(path)!r}'
-    split = _read_json(path, where)
-    if not isinstance(split, dict):
-        raise ValueError(f"{where} holds no object with the lists 'train', 'valid' and 'test'")
-    return _three_lists(split, where)
+    split, where = splits, 'the split'
+    if not isinstance(splits, dict):
+        shipped = isinstance(splits, str) and splits in _SPLITS
+        path = package_files('fcam')/'splits'/f'{splits}.json'
+        if not shipped: path = Path(os.path.expanduser(str(splits)))
+        if not shipped and not path.is_file():
+            raise FileNotFoundError(f'splits {str(splits)!r} is neither a JSON file nor one of '
+                                    f'{", ".join(_SPLITS)}')
+        where = f'the split file {str(path)!r}'
+        try: split = json.loads(path.read_bytes())
+        except ValueError as e: raise ValueError(f'{where} is not JSON: {e}') from None
+        if not isinstance(split, dict):
+            raise ValueError(f"{where} holds no object with the lists 'train', 'valid' and 'test'")
+    res = {}
+    for name in _SETS:
+        found = [k for k in split if _set_of(k) == name]
+        if len(found) != 1:
+            raise ValueError(f'{where} has {"two lists" if found else "no list"} for {name!r}; it '
+                             "needs one each for 'train', 'valid' (or 'val') and 'test'")
+        names, which = split[found[0]], f'the list {found[0]!r} in {where}'
+        if isinstance(names, dict): names = names.get('fine_names')      # as in the file of FC100
+        if isinstance(names, (str, bytes)) or not hasattr(names, '__iter__') or not len(names):
+            raise ValueError(f'{which} is no list of class names')
+        for i, o in enumerate(names := list(names)):
+            if not isinstance(o, str) or Path(o).name != o or o in ('', '..', *names[:i]):
+                raise ValueError(f'{which} has {o!r} as the name of a class: give the plain name '
+                                 'of its folder, no path and no number, and each name once')
+        res[name] = [str(o) for o in names]
+    check_disjoint(res, f'in {where}, ')
+    return res
 
 # %% ../../nbs/images/folders.ipynb #306469ef
 def existing_folder(
@@ -138,22 +126,26 @@ def existing_folder(
     hint:str, # what should be there
 )->Path: # with `~` expanded
     "The path; `FileNotFoundError` if there is no such folder"
-    if not os.fspath(path): raise FileNotFoundError(f'the path of the folder is empty: {hint}')
-    path = Path(os.path.expanduser(path))
-    if os.path.isfile(path): raise FileNotFoundError(f'{str(path)!r} is a file, no folder: {hint}')
-    if not os.path.isdir(path): raise FileNotFoundError(f'there is no folder {str(path)!r}: {hint}')
-    return path
+    path = os.path.expanduser(path)
+    if not os.path.isdir(path):
+        raise FileNotFoundError(f'there is no folder {str(path)!r}: {hint}')
+    return Path(path)
 
-# %% ../../nbs/images/folders.ipynb #213b28e5
-def _in_folders(
+# %% ../../nbs/images/folders.ipynb #e9e306a3
+def _set_folders(
+    path:Path, # may hold folders of training, validation and test classes
+)->dict: # 'train', 'valid', 'test' to lists of folders
+    "The folders in a folder that have the name of a set"
+    return {k: [o for o in class_folders(path) if _set_of(o.name) == k] for k in _SETS}
+
+def _files_in(
     folders:list, # class folders
-    left_out:dict, # receives what is left out
-)->dict: # class to image files
+    left_out:dict, # receives what is left out: reason to paths
+)->dict: # class to paths
     "The images of each class; `ValueError` names a class without one, and what lies there instead"
     res = {}
     for folder in folders:
-        own = {}
-        res[folder.name] = image_files(folder, own)
+        res[folder.name] = image_files(folder, own := {})
         for reason, paths in own.items(): left_out.setdefault(reason, []).extend(paths)
         if not res[folder.name]:
             raise ValueError(f'the class folder {str(folder)!r} has no image '
@@ -161,39 +153,6 @@ def _in_folders(
                              'folder away')
     return res
 
-def _set_folders(
-    path:Path, # may hold folders of training, validation and test classes
-)->dict: # 'train', 'valid', 'test' to lists of folders
-    "The folders in a folder that have the name of a set"
-    found = {k: [] for k in _SETS}
-    for o in class_folders(path):
-        if name := _set_of(o.name): found[name].append(o)
-    return found
-
-# %% ../../nbs/images/folders.ipynb #ce1612f7
-def _holds_classes(
-    folder:Path, # a class folder, or one of class folders
-)->bool:
-    "True for a folder of folders, without images beside them"
-    left_out = {}
-    return len(class_folders(folder, left_out)) > 0 == len(left_out.get(_BESIDE, []))
-
-def _no_sets(
-    path:Path, # of class folders
-):
-    "`ValueError` if a folder holds sets of classes, or only some of the three"
-    sets = _set_folders(path)
-    there = [o for folders in sets.values() for o in folders]
-    holding = [o for o in there if _holds_classes(o)]
-    if not holding and not all(sets.values()): return             # 'train' may be a class, too
-    names = ' and '.join(repr(o.name) for o in there)
-    missing = [k for k, folders in sets.items() if not folders]
-    what = f'but none of {" and ".join(missing)} classes' if missing else 'and no classes itself'
-    raise ValueError(f'{str(path)!r} holds {names}, which are sets of classes, {what}: give '
-                     f'{str((holding or there)[0])!r} to take its classes, or three folders '
-                     "'train', 'val' and 'test' of different classes to train on")
-
-# %% ../../nbs/images/folders.ipynb #e9e306a3
 def class_files(
     path, # holds one folder of images per class
     left_out:dict|None=None, # receives what is left out: reason to paths
@@ -201,30 +160,20 @@ def class_files(
     "The images of each class; `ValueError` for a folder without class folders, or of whole sets"
     path = existing_folder(path, 'give a folder with one folder of images per class')
     left_out = {} if left_out is None else left_out
-    _no_sets(path)
-    folders = class_folders(path, left_out)
+    sets = _set_folders(path)
+    there = [o for folders in sets.values() for o in folders]
+    if all(sets.values()) or any(class_folders(o) for o in there):   # a class may be called train
+        names = ' and '.join(repr(o.name) for o in there)
+        raise ValueError(f'{str(path)!r} holds {names}, which are sets of classes: give '
+                         f'{str(there[0])!r} to take its classes, or, to train, one folder each '
+                         "'train', 'val' and 'test' of different classes")
+    folders = class_folders(path)
     if not folders:
-        images = left_out.get(_BESIDE, [])
-        what = f'holds {len(images)} images but no folders' if images else 'holds no folders'
-        if not any(path.iterdir()): what = 'is empty'
-        raise ValueError(f'{str(path)!r} {what}: put the images of each class in a folder of '
-                         'its own, such as cat/1.jpg and dog/1.jpg')
-    return _in_folders(folders, left_out)
-
-# %% ../../nbs/images/folders.ipynb #fb300ec5
-def _shares(
-    classes:list, # names, in order
-    seed:int, # of the shuffle
-)->dict: # 'train', 'valid', 'test' to class names
-    "Classes shuffled and divided 64 : 16 : 20, at least two each; `ValueError` for under six"
-    if len(classes) < 6:
-        raise ValueError(f'{len(classes)} classes cannot be divided into training, validation and '
-                         'test classes: six or more are needed, two for each set')
-    order = random.Random(operator.index(seed)).sample(classes, len(classes))
-    n_valid, n_test = max(2, round(0.16*len(classes))), max(2, round(0.2*len(classes)))
-    n_train = len(classes) - n_valid - n_test
-    parts = order[:n_train], order[n_train:n_train + n_valid], order[n_train + n_valid:]
-    return {k: sorted(o) for k, o in zip(_SETS, parts)}
+        raise ValueError(f'{str(path)!r} holds no folders: put the images of each class in a '
+                         'folder of its own, such as cat/1.jpg and dog/1.jpg')
+    beside = [o for o in path.iterdir() if o.suffix.lower() in _SUFFIXES and o.is_file()]
+    if beside: left_out.setdefault('outside of the class folders', []).extend(sorted(beside))
+    return _files_in(folders, left_out)
 
 # %% ../../nbs/images/folders.ipynb #04440777
 def find_classes(
@@ -243,46 +192,8 @@ def find_classes(
         raise ValueError(f'the split names {len(wanted)} classes, and {len(missing)} of them are '
                          f'not among the {len(there)} class folders of {str(path)!r}; the first is '
                          f'{missing[0]!r}')
-    found = {}
-    for k, names in split.items():
-        places = *sets[k], *everywhere
-        found[k] = [next(p/o for p in places if os.path.isdir(p/o)) for o in names]
-    return found
-
-# %% ../../nbs/images/folders.ipynb #e09dd913
-def _sets_of_classes(
-    path:Path, # holds train, val and test folders
-    sets:dict, # 'train', 'valid', 'test' to one folder each
-    left_out:dict, # receives what is left out
-)->dict: # 'train', 'valid', 'test' to `{class: paths}`
-    "The files of set folders; `ValueError` where they share classes"
-    beside = [o for o in class_folders(path, left_out) if not _set_of(o.name)]
-    if beside: left_out.setdefault('beside the folders of sets', []).extend(beside)
-    res = {k: class_files(folder, left_out) for k, (folder,) in sets.items()}
-    try: check_disjoint(res, f'in {str(path)!r}, ')
-    except ValueError as e:
-        raise ValueError(f'{e}. To divide the classes of one folder, give that folder, such as '
-                         f'{str(sets["train"][0])!r}, or give splits') from None
-    return res
-
-# %% ../../nbs/images/folders.ipynb #55b2847e
-def _divided(
-    path:Path, # of class folders
-    seed:int, # of the shuffle
-    left_out:dict, # receives what is left out
-)->dict: # 'train', 'valid', 'test' to `{class: paths}`
-    "Classes divided by the seed, which is printed; `ValueError` for too few"
-    files = class_files(path, left_out)
-    inner = [len({o.parent for o in found}) for found in files.values()]
-    if len(files) < 6 and max(inner) > 1:
-        raise ValueError(f'{str(path)!r} holds {len(files)} folders, which hold folders of images '
-                         f'themselves: give one of them, such as {str(path/next(iter(files)))!r}, '
-                         'whose folders are classes')
-    shares = _shares(list(files), seed)
-    counts = ', '.join(f'{len(o)} {k}' for k, o in shares.items())
-    deep = f' ({sum(n > 1 for n in inner)} of them with folders within)'*(max(inner) > 1)
-    print(f'no split given: {len(files)} classes{deep} divided by seed {seed} into {counts}')
-    return {k: {o: files[o] for o in names} for k, names in shares.items()}
+    return {k: [next(p/o for p in (*sets[k], *everywhere) if os.path.isdir(p/o)) for o in names]
+            for k, names in split.items()}
 
 # %% ../../nbs/images/folders.ipynb #96bdb8b8
 def folder_layout(
@@ -296,7 +207,27 @@ def folder_layout(
     left_out = {} if left_out is None else left_out
     if splits is not None:
         folders = find_classes(path, read_split(splits))
-        return {k: _in_folders(o, left_out) for k, o in folders.items()}
+        return {k: _files_in(o, left_out) for k, o in folders.items()}
     sets = _set_folders(path)
-    if all(len(o) == 1 for o in sets.values()): return _sets_of_classes(path, sets, left_out)
-    return _divided(path, seed, left_out)
+    if all(len(o) == 1 for o in sets.values()):
+        beside = [o for o in class_folders(path) if not _set_of(o.name)]
+        if beside: left_out.setdefault('beside the folders of sets', []).extend(beside)
+        res = {k: class_files(folder, left_out) for k, (folder,) in sets.items()}
+        try: check_disjoint(res, f'in {str(path)!r}, ')
+        except ValueError as e:
+            raise ValueError(f'{e}. To divide the classes of one folder, give that folder, such as '
+                             f'{str(sets["train"][0])!r}, or give splits') from None
+        return res
+    files = class_files(path, left_out)
+    n = len(files)
+    if n < 6:
+        raise ValueError(f'the {n} folders in {str(path)!r} cannot be divided into training, '
+                         'validation and test classes: six or more are needed, two for each set '
+                         '(where these folders hold folders of classes, give one of them)')
+    order = random.Random(operator.index(seed)).sample(list(files), n)
+    n_valid, n_test = max(2, round(0.16*n)), max(2, round(0.2*n))
+    ends = n - n_valid - n_test, n - n_test
+    shares = dict(zip(_SETS, (order[:ends[0]], order[ends[0]:ends[1]], order[ends[1]:])))
+    counts = ', '.join(f'{len(o)} {k}' for k, o in shares.items())
+    print(f'no split given: {n} classes divided by seed {seed} into {counts}')
+    return {k: {o: files[o] for o in sorted(names)} for k, names in shares.items()}

@@ -23,7 +23,7 @@ from PIL import Image, ImageFont
 from torch import Tensor
 
 from ..core.checks import check_count, check_number
-from ..core.device import free_memory, megabytes
+
 
 # %% auto #0
 __all__ = ['cache_folder', 'glyph_arrays']
@@ -37,30 +37,23 @@ _FONTS = ('DejaVuSans', 'DejaVuSans-Bold', 'DejaVuSans-Oblique', 'DejaVuSansMono
           'DejaVuSansMono-Bold', 'DejaVuSerif', 'DejaVuSerif-Bold', 'STIXGeneral', 'STIXGeneralBol',
           'cmr10', 'cmss10', 'cmtt10')
 
-def _font_file(name): return Path(matplotlib.get_data_path())/'fonts'/'ttf'/f'{name}.ttf'
-
 @lru_cache(None)
-def _characters(font): return frozenset(FT2Font(str(_font_file(font))).get_charmap())
-
-def _fonts_with(
-    char:str, # one character
-)->list: # names out of `_FONTS`
-    "The fonts that hold a character; those named cm are asked for plain Latin letters only"
-    fonts = [o for o in _FONTS if char.isascii() or not o.startswith('cm')]
-    return [o for o in fonts if ord(char) in _characters(o)]
+def _font(
+    name:str, # out of `_FONTS`
+)->tuple: # its characters, as numbers, and the font at 160 points
+    "One of the fonts of matplotlib"
+    file = str(Path(matplotlib.get_data_path())/'fonts'/'ttf'/f'{name}.ttf')
+    typeface = ImageFont.truetype(file, 160, layout_engine=ImageFont.Layout.BASIC)
+    return frozenset(FT2Font(file).get_charmap()), typeface
 
 # %% ../../nbs/images/glyphs.ipynb #0c2a18f5
-@lru_cache(None)
-def _typeface(font, points):
-    return ImageFont.truetype(str(_font_file(font)), points, layout_engine=ImageFont.Layout.BASIC)
-
 def _glyph_mask(
     char:str, # one character
     font:str, # a name out of `_FONTS`
     side:int=64, # pixels
 )->Tensor: # `(side, side)` uint8, 255 on the character
     "A character whose longer side fills the square, but for a margin of two pixels"
-    drawn = _typeface(font, 160).getmask(char, mode='L')
+    drawn = _font(font)[1].getmask(char, mode='L')
     image = Image.frombytes('L', drawn.size, bytes(drawn)).crop(drawn.getbbox())
     scale = (side - 4)/max(image.size)
     image = image.resize([max(1, round(o*scale)) for o in image.size], Image.Resampling.BOX)
@@ -72,8 +65,12 @@ def _glyph_mask(
 def _glyph_masks(
     chars:str, # characters
 )->list: # one `(n_fonts, 64, 64)` uint8 tensor per character
-    "Each character in every font that holds it"
-    return [torch.stack([_glyph_mask(c, font) for font in _fonts_with(c)]) for c in chars]
+    "Each character in every font that holds it, plain Latin letters also in those named cm"
+    res = []
+    for c in chars:
+        fonts = [o for o in _FONTS if c.isascii() or not o.startswith('cm')]
+        res.append(torch.stack([_glyph_mask(c, o) for o in fonts if ord(c) in _font(o)[0]]))
+    return res
 
 # %% ../../nbs/images/glyphs.ipynb #76962416
 def _uniform(low, high, n, generator): return torch.rand(n, generator=generator)*(high - low) + low
@@ -102,31 +99,6 @@ def _place(masks, transformations, size):
     grid = F.affine_grid(transformations, shape, align_corners=False)
     return F.grid_sample(masks, grid, align_corners=False)
 
-# %% ../../nbs/images/glyphs.ipynb #87c9b892
-def _backgrounds(
-    fragments:Tensor, # `(n_fragments, 1, side, side)` in [0, 1]: pieces of characters
-    n:int, # how many images
-    size:int, # pixels
-    generator:torch.Generator, # source of randomness
-    n_pieces:int=5, # per image
-)->tuple: # `(n, 3, size, size)` in [0, 1] and the two colours `(n, 2, 3)`
-    "Two colours that run into each other, with faint pieces of characters strewn over them"
-    colours = torch.rand(n, 2, 3, generator=generator)
-    colours[:,1] = colours[:,0].lerp(colours[:,1], 0.5)
-    turn = _uniform(0, 2*math.pi, n, generator)
-    line = torch.linspace(-0.5, 0.5, size)
-    ramp = 0.5 + 0.7*(turn.cos()[:,None,None]*line + turn.sin()[:,None,None]*line[:,None])
-    ends = colours[...,None,None]
-    images = torch.lerp(ends[:,0], ends[:,1], ramp[:,None].clamp(0, 1))
-    for _ in range(n_pieces):
-        which = torch.randint(len(fragments), (n,), generator=generator)
-        places = _placements(n, scale=(0.2, 0.4), angle=180, shift=1.3, generator=generator)
-        alpha = _place(fragments[which], places, size)
-        alpha *= _uniform(0.3, 0.7, (n, 1, 1, 1), generator)
-        ink = torch.rand(n, 3, 1, 1, generator=generator)
-        images.lerp_(ink.expand_as(images), alpha.expand_as(images))
-    return images, colours
-
 # %% ../../nbs/images/glyphs.ipynb #d7496d56
 def _draw_glyphs(
     masks:Tensor, # `(n, 1, side, side)` in [0, 1], one character each
@@ -138,7 +110,20 @@ def _draw_glyphs(
 )->Tensor: # `(n, 3, size, size)` uint8
     "Images of characters: random colours, place, size and slant, over a cluttered background"
     n = len(masks)
-    images, colours = _backgrounds(fragments, n, size, generator, n_pieces=clutter)
+    colours = torch.rand(n, 2, 3, generator=generator)
+    colours[:,1] = colours[:,0].lerp(colours[:,1], 0.5)
+    turn = _uniform(0, 2*math.pi, n, generator)
+    line = torch.linspace(-0.5, 0.5, size)
+    ramp = 0.5 + 0.7*(turn.cos()[:,None,None]*line + turn.sin()[:,None,None]*line[:,None])
+    ends = colours[...,None,None]
+    images = torch.lerp(ends[:,0], ends[:,1], ramp[:,None].clamp(0, 1))
+    for _ in range(clutter):
+        which = torch.randint(len(fragments), (n,), generator=generator)
+        places = _placements(n, scale=(0.2, 0.4), angle=180, shift=1.3, generator=generator)
+        alpha = _place(fragments[which], places, size)
+        alpha *= _uniform(0.3, 0.7, (n, 1, 1, 1), generator)
+        ink = torch.rand(n, 3, 1, 1, generator=generator)
+        images.lerp_(ink.expand_as(images), alpha.expand_as(images))
     places = _placements(n, scale=letter, angle=15, shift=0.9, generator=generator)
     alpha = F.avg_pool2d(_place(masks, places, 2*size), 2)
     inks = torch.rand(n, 6, 3, generator=generator)
@@ -148,33 +133,6 @@ def _draw_glyphs(
     noise = torch.randn(images.shape, generator=generator)
     images += noise*_uniform(0.01, 0.04, (n, 1, 1, 1), generator)
     return images.clamp_(0, 1).mul_(255).round_().byte()
-
-# %% ../../nbs/images/glyphs.ipynb #66ff15a7
-def _pieces(
-    masks:Tensor, # `(n, side, side)` in [0, 1]
-    n:int, # how many
-    generator:torch.Generator, # source of randomness
-)->Tensor: # `(n, 1, side/2, side/2)`
-    "Windows of half the side out of random masks"
-    half = masks.shape[-1]//2
-    which = torch.randint(len(masks), (n,), generator=generator).tolist()
-    corner = torch.randint(half//4, half - half//4, (n, 2), generator=generator).tolist()
-    windows = [masks[i, y:y+half, x:x+half] for i, (y, x) in zip(which, corner)]
-    return torch.stack(windows)[:,None]
-
-def _glyph_set(
-    chars:str, # one class each
-    n_per_class:int, # images per class
-    size:int, # pixels
-    generator:torch.Generator, # source of randomness
-    **kwargs, # `letter` and `clutter`, for `_draw_glyphs`
-)->Tensor: # `(n_classes*n_per_class, 3, size, size)` uint8, class by class
-    "Images of each character in random fonts; the background shows pieces of these characters only"
-    masks, chosen = [o.float()/255 for o in _glyph_masks(chars)], []
-    fragments = _pieces(torch.cat(masks), 512, generator)
-    for o in masks: chosen.append(o[torch.randint(len(o), (n_per_class,), generator=generator)])
-    parts = torch.cat(chosen)[:,None].split(256)
-    return torch.cat([_draw_glyphs(o, fragments, size, generator, **kwargs) for o in parts])
 
 # %% ../../nbs/images/glyphs.ipynb #f04c4685
 def cache_folder()->Path:
@@ -191,32 +149,11 @@ def _cached(
         with np.load(file, allow_pickle=False) as saved: return {k: saved[k] for k in saved.files}
     except (OSError, ValueError, EOFError, BadZipFile): pass
     arrays = make()
-    part = file.with_name(f'.{os.getpid()}-{file.name}')
-    try:
+    with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(part, **arrays)
+        np.savez(part := file.with_name(f'.{os.getpid()}-{file.name}'), **arrays)
         os.replace(part, file)
-    except OSError:
-        with suppress(OSError): part.unlink()
     return arrays
-
-# %% ../../nbs/images/glyphs.ipynb #fc26cb46
-def _check_look(letter, clutter):
-    "`ValueError` for letters that do not fit in, or a number of pieces that is none"
-    low, high = (check_number('letter', side, '[0.1, 1]') for side in letter)
-    if low > high: raise ValueError(f'letter is {letter}: give the smallest side first')
-    return dict(letter=(low, high), clutter=check_count('clutter', clutter, '[0, 1000]'))
-
-def _check_glyphs(n_per_class, size, seed):
-    "`ValueError` for numbers that give no glyphs, or more than the memory holds"
-    whole = all(isinstance(o, (int, np.integer)) for o in (n_per_class, size, seed))
-    if not whole or n_per_class < 1 or size < 16 or abs(seed) >= 2**63:
-        raise ValueError('glyphs need whole numbers: n_per_class of 1 or more, size of 16 or more '
-                         f'and a seed, not {n_per_class!r}, {size!r} and {seed!r}')
-    n_bytes, room = 2*100*int(n_per_class)*3*int(size)**2, free_memory()    # drawn, then joined
-    if n_bytes > room:
-        raise ValueError(f'{n_per_class} glyphs a class of {size} pixels need {megabytes(n_bytes)} '
-                         f'and {megabytes(room)} are free: lower n_per_class or size')
 
 # %% ../../nbs/images/glyphs.ipynb #96df766a
 def glyph_arrays(
@@ -227,12 +164,25 @@ def glyph_arrays(
     clutter:int=5, # pieces of other letters behind it
 )->dict: # 'train', 'valid', 'test' to `{class: (n_per_class, 3, size, size) uint8 array}`
     "Images of 64 training, 16 validation and 20 test letters; `ValueError` for bad numbers"
-    _check_glyphs(n_per_class, size, seed)
-    look = _check_look(letter, clutter)
+    check_count('n_per_class', n_per_class)
+    check_count('size', size, '[16, inf)')
+    check_count('seed', seed, '[-9223372036854775807, 9223372036854775807]')
+    low, high = (check_number('letter', side, '[0.1, 1]') for side in letter)
+    if low > high: raise ValueError(f'letter is {letter}: give the smallest side first')
+    look = dict(letter=(low, high), clutter=check_count('clutter', clutter, '[0, 1000]'))
     def draw():
-        generator = torch.Generator().manual_seed(seed)
-        sets = {k: _glyph_set(o, n_per_class, size, generator, **look) for k, o in _GLYPHS.items()}
-        return {k: o.numpy() for k, o in sets.items()}
+        generator, res = torch.Generator().manual_seed(seed), {}
+        for k, chars in _GLYPHS.items():
+            masks, half = [o.float()/255 for o in _glyph_masks(chars)], 32
+            together = torch.cat(masks)                # pieces of them: windows of half the side
+            which = torch.randint(len(together), (512,), generator=generator).tolist()
+            corner = torch.randint(half//4, half - half//4, (512, 2), generator=generator).tolist()
+            pieces = [together[i, y:y+half, x:x+half] for i, (y, x) in zip(which, corner)]
+            chosen = [o[torch.randint(len(o), (n_per_class,), generator=generator)] for o in masks]
+            parts = [_draw_glyphs(o, torch.stack(pieces)[:,None], size, generator, **look)
+                     for o in torch.cat(chosen)[:,None].split(256)]
+            res[k] = torch.cat(parts).numpy()
+        return res
     name = f'v1-mpl{matplotlib.__version__}-pil{PIL.__version__}-n{n_per_class}-s{size}-seed{seed}'
     if look != dict(letter=(0.55, 0.8), clutter=5): name += f'-{letter[0]}-{letter[1]}-{clutter}'
     arrays = _cached(f'glyphs-{name}.npz', draw)

@@ -9,27 +9,21 @@ import json
 import math
 import os
 import random
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from hashlib import blake2b
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from fastai.data.load import DataLoader
 from fastcore.basics import patch
 from fastcore.parallel import parallel
 from PIL import Image
 from torch import Tensor
 
-from ..core.device import free_memory, megabytes, usable_cpus
-from .pixels import channels_first, file_digest, measure_image, quiet_pillow, read_image
-from .pixels import resized_size
+from ..core.device import megabytes, usable_cpus
+from .pixels import channels_first, measure_image, read_image, resized_size
 
 # %% auto #0
-__all__ = ['pad_images', 'split_images', 'move', 'host_bytes', 'group_images', 'rounded_up', 'pad_flat', 'ImageStore',
-           'ImageFiles', 'StoreLoader']
+__all__ = ['pad_images', 'split_images', 'group_images', 'move', 'ImageStore', 'StoreLoader']
 
 # %% ../../nbs/images/store.ipynb #5b540d55
 def pad_images(
@@ -39,7 +33,7 @@ def pad_images(
     height, width = (max((o.shape[i] for o in images), default=0) for i in (1, 2))
     like = images[0] if images else torch.empty(0, dtype=torch.uint8)
     padded = like.new_zeros(len(images), 3, height, width)
-    for image, place in zip(images, padded): place[:, :image.shape[1], :image.shape[2]] = image
+    for image, room in zip(images, padded): room[:, :image.shape[1], :image.shape[2]] = image
     return padded
 
 # %% ../../nbs/images/store.ipynb #61109252
@@ -56,6 +50,21 @@ def split_images(
                          f'but the flat batch has {images.numel()}')
     return [o.view(3, h, w) for o, (h, w) in zip(images.split(n_bytes), sizes)]
 
+# %% ../../nbs/images/store.ipynb #0f5347b0
+def group_images(
+    sizes:list, # (height, width) of each image
+    largest:float=math.inf, # images of more pixels stay alone
+)->list: # of lists of positions
+    "Images that are padded together: those of similar size"
+    def halved(rows):
+        height, width = (max(side) for side in zip(*(sizes[i] for i in rows)))
+        if len(rows)*height*width <= 2*sum(math.prod(sizes[i]) for i in rows): return [rows]
+        rows, half = sorted(rows, key=lambda i: sizes[i]), len(rows)//2
+        return halved(rows[:half]) + halved(rows[half:])
+    small = [i for i, size in enumerate(sizes) if math.prod(size) <= largest]
+    large = [[i] for i, size in enumerate(sizes) if math.prod(size) > largest]
+    return (halved(small) if small else []) + large
+
 # %% ../../nbs/images/store.ipynb #f1718d0e
 def move(
     x:Tensor, # on any device
@@ -64,185 +73,48 @@ def move(
     "A tensor on a device; a copy from the processor's memory does not wait for the device"
     return x.to(device, non_blocking=x.device.type == 'cpu')
 
-def host_bytes(
-    n_bytes:int, # how many
-    device:torch.device, # where they will go
-)->Tensor: # `(n_bytes,)` uint8 on the CPU, not filled
-    "Room for bytes that a GPU is to fetch: pinned, where the system allows it"
-    if device.type == 'cuda':
-        try: return torch.empty(n_bytes, dtype=torch.uint8, pin_memory=True)
-        except RuntimeError: pass                            # pinned memory may be limited
-    return torch.empty(n_bytes, dtype=torch.uint8)
-
-# %% ../../nbs/images/store.ipynb #0f5347b0
-def _halves(rows, sizes):
-    "Positions in groups, halved until padding no more than doubles the pixels of a group"
-    height, width = (max(side) for side in zip(*(sizes[i] for i in rows)))
-    if len(rows)*height*width <= 2*sum(math.prod(sizes[i]) for i in rows): return [rows]
-    rows, half = sorted(rows, key=lambda i: sizes[i]), len(rows)//2
-    return _halves(rows[:half], sizes) + _halves(rows[half:], sizes)
-
-def group_images(
-    sizes:list, # (height, width) of each image
-    largest:float=math.inf, # images of more pixels stay alone
-)->list: # of lists of positions
-    "Images that are padded together: those of similar size"
-    small = [i for i, size in enumerate(sizes) if math.prod(size) <= largest]
-    large = [[i] for i in sorted({*range(len(sizes))} - {*small})]
-    return (_halves(small, sizes) if small else []) + large
-
-# %% ../../nbs/images/store.ipynb #26a55dd9
-def rounded_up(
-    side:int, # pixels, 1 or more
-)->int:
-    "The next of few sizes: eight from a power of two to the next, an eighth larger at most"
-    step = 1 << max(0, side.bit_length() - 4)
-    return -(-side//step)*step
-
-def pad_flat(
-    images:Tensor, # `(n_bytes,)`, flat
-    sizes:list, # (height, width) of each image in it
-    rows:list, # which of them, one or more
-)->Tensor: # `(len(rows), 3, H, W)`, on the device of the images
-    "Images of a flat batch padded by one gather; the padding is arbitrary pixels of the batch"
-    height, width = (rounded_up(max(sizes[i][side] for i in rows)) for side in (0, 1))
-    n_bytes = torch.tensor([0] + [3*h*w for h, w in sizes]).cumsum(0)
-    table = torch.cat([n_bytes[:-1, None], torch.tensor(sizes)], 1)[rows]
-    start, h, w = move(table, images.device)[..., None, None].unbind(1)
-    line = torch.arange(height, device=images.device).expand(3, -1).minimum(h - 1)
-    colour = torch.arange(3, device=images.device)[:, None]
-    beyond = max(int(n_bytes[i + 1]) - sizes[i][1] + width for i in rows) - len(images)
-    if beyond > 0: images = F.pad(images, (0, beyond))
-    return images.unfold(0, width, 1)[start + (colour*h + line)*w]
-
-# %% ../../nbs/images/store.ipynb #55fbd762
-def _check_room(
-    n_bytes:int, # that will be taken
-    n_images:int, # in the batch
-):
-    "`ValueError` if a batch does not fit in the free memory"
-    room = free_memory()
-    if n_bytes > room:
-        raise ValueError(f'a batch of {n_images} images needs {megabytes(n_bytes)} and '
-                         f'{megabytes(room)} are free: lower the batch size, or keep the images '
-                         'smaller with size=256 (--size 256)')
-
-def _read(
-    item:tuple, # file and box
-    size, # as `target` of `resized_size`
-    shape, # height and width that it had when it was measured
-)->Tensor: # `(3, height, width)`
-    "An image file; `ValueError` if its size is another"
-    image = read_image(*item, size)
-    if image.shape[1:] != tuple(shape):
-        raise ValueError(f'the image file {str(item[0])!r} has not the size that its header said')
-    return image
-
-# %% ../../nbs/images/store.ipynb #b6f72225
-class _ManySizes:
-    "Images of different sizes in one flat tensor"
-    def __init__(self,
-        sizes:Tensor, # `(n_images, 2)` int64: height and width
-    ):
-        self.sizes = sizes
-        *starts, n_bytes = [0, *(3*sizes.prod(1)).cumsum(0).tolist()]
-        self.places = list(zip(starts, [*starts[1:], n_bytes]))             # start and end of each
-        self.bytes = torch.empty(n_bytes, dtype=torch.uint8)
-        self.nbytes, self.device = n_bytes, self.bytes.device
-    def __len__(self): return len(self.sizes)
-    def to(self, device):
-        self.bytes = self.bytes.to(device)
-        self.device = self.bytes.device
-        return self
-    def keep(self, rows): self.places, self.sizes = [self.places[i] for i in rows], self.sizes[rows]
-    def _bytes(self, i): return self.bytes[slice(*self.places[i])]
-    def image(self, i): return self._bytes(i).view(3, *self.sizes[i].tolist())
-    def batch(self, rows): return torch.cat([self.bytes[:0], *map(self._bytes, rows)])
-
-# %% ../../nbs/images/store.ipynb #ba1a9d2b
-def _n_threads()->int:
-    "How many threads decode: one a core, and half of that ahead of a training, which computes"
-    waited_for = threading.current_thread() is threading.main_thread()
-    return min(16, usable_cpus()) if waited_for else max(1, usable_cpus()//2)
-
-# %% ../../nbs/images/store.ipynb #d2c56b5f
-class _OnDisk:
-    "Images that stay files, decoded for each batch"
-    nbytes = 0
-    def __init__(self,
-        items:list, # `(file, box)` each
-        sizes:Tensor, # `(n_images, 2)` height and width that they will have
-        size=None, # as `target` of `resized_size`
-    ):
-        self.items, self.sizes, self.size, self.device = items, sizes, size, torch.device('cpu')
-    def __len__(self): return len(self.items)
-    def keep(self, rows): self.items, self.sizes = [self.items[i] for i in rows], self.sizes[rows]
-    def to(self, device):
-        self.device = torch.device(device)
-        return self
-    def image(self, i): return _read(self.items[i], self.size, self.sizes[i])
-    def batch(self, rows):
-        *starts, n_bytes = [0, *(3*self.sizes[rows].prod(1)).cumsum(0).tolist()]
-        _check_room(n_bytes, len(rows))
-        images = host_bytes(n_bytes, self.device)
-        def fill(k):
-            place = images[starts[k]:][:3*int(self.sizes[rows[k]].prod())]
-            place.view(3, *self.sizes[rows[k]].tolist()).copy_(self.image(rows[k]))
-        parallel(fill, range(len(rows)), n_workers=_n_threads(), threadpool=True)
-        same = (self.sizes == self.sizes[:1]).all()
-        shape = (len(rows), 3, *self.sizes[0].tolist()) if same else (n_bytes,)
-        return move(images.view(shape), self.device)
-
-# %% ../../nbs/images/store.ipynb #3cbd19c1
-def _check_labels(
-    labels:Tensor, # `(n_images,)`
-    classes:list, # names
-    n_images:int, # how many images there are
-):
-    "`ValueError` where labels, class names and images do not belong together"
-    if not classes: raise ValueError('a set without classes: give one or more')
-    twice = sorted({o for o in classes if classes.count(o) > 1})
-    if twice: raise ValueError(f'the class name {twice[0]!r} appears twice; names must differ')
-    if len(labels) != n_images:
-        raise ValueError(f'{n_images} images but {len(labels)} labels; give one label per image')
-    if len(labels) and not (0 <= labels.min() and labels.max() < len(classes)):
-        raise ValueError(f'labels run from {labels.min()} to {labels.max()}, but there are '
-                         f'{len(classes)} classes: they should lie in 0..{len(classes)-1}')
-    empty = (torch.bincount(labels, minlength=len(classes)) == 0).nonzero()[:,0].tolist()
-    if empty:
-        raise ValueError(f'{len(empty)} of {len(classes)} classes have no image, the first is '
-                         f'{classes[empty[0]]!r}; add images or leave the class out')
-
 # %% ../../nbs/images/store.ipynb #ebea9888
 class ImageStore:
     "The images of a set of classes; the label of an image is the place of its class in `.classes`"
     def __init__(self,
-        pixels, # `(n_images, 3, height, width)` uint8 tensor, or one of the storages of this module
+        pixels, # `(n_images, 3, height, width)` uint8 tensor, or a list of `(3, h, w)` ones
         labels, # `(n_images,)` integers in `0..n_classes-1`
         classes:list, # names, one per label
-        n_skipped:int=0, # files left out because they were broken
-        content:str|None=None, # a digest of the files; None: the bytes tell what the images are
+        skipped=(), # files that were left out because they were broken
     ):
-        self.pixels, self.n_skipped, self.content = pixels, n_skipped, content
-        self.classes = [str(o) for o in classes]
+        self.pixels, self.skipped, self.classes = pixels, list(skipped), [str(o) for o in classes]
         self.labels = torch.as_tensor(labels, dtype=torch.long, device=self.device)
-        _check_labels(self.labels, self.classes, len(self))
+        n, labels, names = self.n_classes, self.labels.cpu(), self.classes
+        if not names: raise ValueError('a set without classes: give one or more')
+        if len(set(names)) < n:
+            twice = next(o for o in names if names.count(o) > 1)
+            raise ValueError(f'the class name {twice!r} appears twice; names must differ')
+        if len(labels) != len(self):
+            raise ValueError(f'{len(self)} images but {len(labels)} labels; '
+                             'give one label per image')
+        if len(labels) and not 0 <= labels.min() <= labels.max() < n:
+            raise ValueError(f'labels run from {labels.min()} to {labels.max()}, but there are '
+                             f'{n} classes: they should lie in 0..{n - 1}')
+        empty = [o for o, count in zip(names, labels.bincount(minlength=n)) if count == 0]
+        if empty:
+            raise ValueError(f'{len(empty)} of {n} classes have no image, the first is '
+                             f'{empty[0]!r}; add images or leave the class out')
     n_classes = property(lambda self: len(self.classes), doc='The number of classes')
-    nbytes = property(lambda self: self.pixels.nbytes, doc='Bytes that the images take in memory')
-    device = property(lambda self: self.pixels.device, doc='Where the bytes are')
-    on_disk = property(lambda self: isinstance(self.pixels, _OnDisk), doc='Images stay files?')
+    nbytes = property(lambda self: 3*int(self.sizes.prod(1).sum()), doc='Bytes of all images')
+    @property
+    def device(self):
+        "Where the bytes are"
+        if isinstance(self.pixels, Tensor): return self.pixels.device
+        return self.pixels[0].device if self.pixels else torch.device('cpu')
     @property
     def sizes(self): # `(n_images, 2)`, on the CPU
         "Height and width of each image"
-        if not isinstance(self.pixels, Tensor): return self.pixels.sizes
-        return torch.tensor([self.pixels.shape[-2:]]).repeat(len(self), 1)
+        if isinstance(self.pixels, list): return torch.tensor([o.shape[1:] for o in self.pixels])
+        return torch.tensor([self.pixels.shape[2:]]).repeat(len(self), 1)
     def __len__(self): return len(self.pixels)
-
-# %% ../../nbs/images/store.ipynb #bab8c06c
-@patch
-def __repr__(self:ImageStore):
-    where = 'on disk' if self.on_disk else f'{megabytes(self.nbytes)} on {self.device}'
-    return f'ImageStore: {len(self)} images of {self.n_classes} classes, {where}'
+    def __repr__(self):
+        return (f'ImageStore: {len(self)} images of {self.n_classes} classes, '
+                f'{megabytes(self.nbytes)} on {self.device}')
 
 # %% ../../nbs/images/store.ipynb #282f9d98
 @patch
@@ -252,91 +124,48 @@ def batch(self:ImageStore,
     "Images and the height and width of each; flat, as `split_images` takes them, if sizes differ"
     idx = torch.as_tensor(idx, dtype=torch.long)
     if isinstance(self.pixels, Tensor):
-        size = torch.tensor([self.pixels.shape[-2:]])
+        size = torch.tensor([self.pixels.shape[2:]])
         return self.pixels[move(idx, self.device)], size.repeat(len(idx), 1)
-    idx = idx.cpu()
-    return self.pixels.batch(idx.tolist()), self.sizes[idx]
+    images = [self.pixels[i] for i in idx.tolist()]
+    flat = [torch.empty(0, dtype=torch.uint8, device=self.device), *(o.flatten() for o in images)]
+    return torch.cat(flat), torch.tensor([o.shape[1:] for o in images]).view(-1, 2)
 
 # %% ../../nbs/images/store.ipynb #2ca543d2
 @patch
 def to(self:ImageStore,
-    device, # where bytes and labels go; images on disk stay there, their batches go to the device
+    device, # where bytes and labels go
 )->ImageStore: # itself
     "The same store, moved to `device`"
-    self.pixels = self.pixels.to(device)
+    if isinstance(self.pixels, Tensor): self.pixels = self.pixels.to(device)
+    else: self.pixels = [o.to(device) for o in self.pixels]
     self.labels = self.labels.to(self.device)
     return self
 
-# %% ../../nbs/images/store.ipynb #64c34f28
 @patch
 def subset(self:ImageStore,
     rows:Tensor, # `(n,)` which images, of each class at least one
 )->ImageStore: # of the same classes
     "A store of some of the images; `ValueError` where a class would have none"
-    if isinstance(self.pixels, Tensor): pixels = self.pixels[rows.to(self.device)]
-    else:
-        pixels = copy(self.pixels)
-        pixels.keep(rows.tolist())
-    return ImageStore(pixels, self.labels[rows.to(self.labels.device)], self.classes)
-
-# %% ../../nbs/images/store.ipynb #f1ee0767
-@patch
-def _image(self:ImageStore, i): # `(3, h, w)`, on the CPU
-    "One image"
-    return (self.pixels[i] if isinstance(self.pixels, Tensor) else self.pixels.image(i)).cpu()
+    rows = rows.to(self.device)
+    if isinstance(self.pixels, Tensor): pixels = self.pixels[rows]
+    else: pixels = [self.pixels[i] for i in rows.tolist()]
+    return ImageStore(pixels, self.labels[rows], self.classes)
 
 @patch
 def pil(self:ImageStore,
     i:int, # which image
 )->Image.Image: # RGB
     "One image, to look at"
-    return Image.fromarray(self._image(i).permute(1, 2, 0).numpy())
+    return Image.fromarray(self.pixels[i].permute(1, 2, 0).cpu().numpy())
 
 # %% ../../nbs/images/store.ipynb #29ab98c6
 @patch
 def fingerprint(self:ImageStore)->str: # 32 hexadecimal digits
     "A digest of class names, labels, sizes and images, the same wherever the images lie"
-    digest = blake2b(digest_size=16)
-    table = [self.classes, self.labels.tolist(), self.sizes.tolist(), self.content]
-    digest.update(json.dumps(table).encode())
-    if self.content is None:
-        for i in range(len(self)): digest.update(self._image(i).contiguous().numpy())
+    table = [self.classes, self.labels.tolist(), self.sizes.tolist(), None]  # None: as in records
+    digest = blake2b(json.dumps(table).encode(), digest_size=16)
+    for image in self.pixels: digest.update(image.cpu().contiguous().numpy())
     return digest.hexdigest()
-
-# %% ../../nbs/images/store.ipynb #0f67dad7
-def _class_names(
-    labels, # one for each image: texts, whole numbers
-)->np.ndarray: # `(n,)`, of texts or whole numbers
-    "Labels that can be told apart and sorted; `ValueError` for others"
-    try: labels = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
-    except ValueError: labels = np.empty((len(labels), 2))            # lists of several lengths
-    if labels.ndim != 1 and labels.shape != (len(labels), 1):
-        raise ValueError(f'labels of shape {labels.shape}: give one label per image, `(n,)`')
-    labels = labels.reshape(-1)
-    missing = [o for o in labels.tolist() if o is None or o != o]     # NaN differs from itself
-    if missing: raise ValueError(f'{len(missing)} labels are missing: {missing[0]}')
-    if labels.dtype.kind == 'f':
-        if (labels != labels.round()).any():
-            raise ValueError(f'labels are names or whole numbers, not {labels[labels % 1 != 0][0]}')
-        labels = labels.astype(int)
-    if labels.dtype.kind == 'S': return np.char.decode(labels, 'utf-8', 'surrogateescape')
-    return labels.astype(str) if labels.dtype.kind == 'O' else labels
-
-# %% ../../nbs/images/store.ipynb #c1e05374
-def _by_class(
-    images, # `(images, labels)` or `{class: images}`
-)->tuple: # tensor or list of tensors; integers; names in the order of the dict, else sorted
-    "Images, labels and class names of one set"
-    if isinstance(images, dict):
-        parts = [channels_first(o) for o in images.values()]
-        labels = [i for i,o in enumerate(parts) for _ in o]
-        flat = [o for part in parts for o in part]
-        same = all(isinstance(o, Tensor) for o in parts) and len({o.shape for o in flat}) == 1
-        return torch.cat(parts) if same else flat, labels, list(images)
-    if not isinstance(images, (tuple, list)) or len(images) != 2:
-        raise ValueError('neither (images, labels) nor a dict from class to images')
-    names, labels = np.unique(_class_names(images[1]), return_inverse=True)
-    return channels_first(images[0]), labels.ravel(), names.tolist()
 
 # %% ../../nbs/images/store.ipynb #da85b728
 @patch(cls_method=True)
@@ -346,115 +175,77 @@ def from_arrays(cls:ImageStore,
 )->ImageStore:
     "A store of arrays; `ValueError` for other types, shapes or counts"
     try:
-        pixels, labels, classes = _by_class(images)
-        if isinstance(pixels, list):
-            sizes = torch.tensor([o.shape[-2:] for o in pixels], dtype=torch.long).view(-1, 2)
-            images, pixels = pixels, _ManySizes(sizes)
-            for i,o in enumerate(images): pixels.image(i).copy_(o)
-        return cls(pixels, labels, classes)
+        if isinstance(images, dict):
+            parts = [channels_first(o) for o in images.values()]
+            flat = [o for part in parts for o in part]
+            labels = [i for i, part in enumerate(parts) for _ in part]
+            many = len({o.shape for o in flat}) != 1 or any(isinstance(o, list) for o in parts)
+            return cls(flat if many else torch.cat(parts), labels, list(images))
+        if not isinstance(images, (tuple, list)) or len(images) != 2:
+            raise ValueError('neither (images, labels) nor a dict from class to images')
+        images, labels = images
+        labels = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+        if labels.ndim != 1:
+            raise ValueError(f'labels of shape {labels.shape}: give one label per image, `(n,)`')
+        missing = [o for o in labels.tolist() if o is None or o != o]  # NaN differs from itself
+        if missing: raise ValueError(f'{len(missing)} labels are missing: {missing[0]}')
+        if labels.dtype.kind == 'O': labels = labels.astype(str)
+        names, labels = np.unique(labels, return_inverse=True)
+        return cls(channels_first(images), labels, names.tolist())
     except ValueError as e: raise ValueError(f'{name}: {e}') from e
 
-# %% ../../nbs/images/store.ipynb #e4e7b2b2
-class ImageFiles:
-    "Image files by class, to be measured and then kept in an `ImageStore`"
-    def __init__(self,
-        files:dict, # class name to its files, each a path or `(path, (x, y, width, height))`
-        skip_broken:bool=False, # leave broken files out?
-    ):
-        self.classes, self.skip_broken = list(files), skip_broken
-        self.items, self.skipped, labels = [], [], []
-        for label, (name, group) in enumerate(files.items()):
-            if isinstance(group, (str, os.PathLike)):
-                raise ValueError(f'class {name!r} has one path: give a list of files')
-            labels += [label]*len(group)
-            for file in group: self.items.append(file if isinstance(file, tuple) else (file, None))
-        self.labels = torch.tensor(labels, dtype=torch.long)
-        _check_labels(self.labels, self.classes, len(self.items))
-
-# %% ../../nbs/images/store.ipynb #d692bc16
-@patch
-def _each(self:ImageFiles, function):
-    "Results of a function of each position in `.items`; broken files leave the list"
-    def attempt(i):
-        try: return function(i)
-        except (ValueError, FileNotFoundError):
-            if not self.skip_broken: raise
-    with quiet_pillow():                                      # of which threads know
-        found = parallel(attempt, range(len(self.items)), n_workers=_n_threads(), threadpool=True)
-    rows = [i for i,o in enumerate(found) if o is not None]
-    self.skipped += [self.items[i][0] for i,o in enumerate(found) if o is None]
-    self.items, self.labels = [self.items[i] for i in rows], self.labels[rows]
-    return rows, [found[i] for i in rows]
-
-# %% ../../nbs/images/store.ipynb #d6e9e7f8
-@patch
-def measure(self:ImageFiles)->ImageFiles: # itself
-    "Reads heights and widths from the headers; `ValueError` names the first broken file"
-    def facts(i):
-        file = self.items[i][0]
-        return measure_image(*self.items[i]), (os.path.basename(file), file_digest(file))
-    found = self._each(facts)[1]
-    self.sizes, self.digests = [o[0] for o in found], [o[1] for o in found]
-    return self
-
-@patch
-def _fill(self:ImageFiles, sizes, size):
-    "All images decoded into one tensor, flat if they differ in size"
-    same = len(sizes) > 0 and (sizes == sizes[0]).all()
-    if same: pixels = torch.empty(len(sizes), 3, *sizes[0].tolist(), dtype=torch.uint8)
-    else: pixels = _ManySizes(sizes)
-    def read(i):
-        place = pixels[i] if same else pixels.image(i)
-        place.copy_(_read(self.items[i], size, sizes[i]))
-        return True
-    rows, _ = self._each(read)
-    self.digests = [self.digests[i] for i in rows]
-    if same: return pixels if len(rows) == len(pixels) else pixels[rows]
-    pixels.keep(rows)
-    return pixels
-
-# %% ../../nbs/images/store.ipynb #24659656
-@patch
-def _sizes(self:ImageFiles, size):
-    "Height and width of each image at another size; `ValueError` names one that becomes enormous"
-    sizes = [resized_size(o, size) for o in self.sizes]
-    for (height, width), (file, _) in zip(sizes, self.items):
-        if height*width > (Image.MAX_IMAGE_PIXELS or math.inf):
-            raise ValueError(f'the image file {str(file)!r} would have {height} x {width} pixels '
-                             f'with size {size}: leave it out, or give another size')
-    return torch.tensor(sizes, dtype=torch.long).view(-1, 2)
-
-# %% ../../nbs/images/store.ipynb #a58bfcf3
-@patch
-def _say_reduced(self:ImageFiles, sizes, size, name):
-    "Prints how many large images are made smaller without having been asked for"
-    if size is not None: return
-    n = sum(tuple(a) != tuple(b) for a, b in zip(self.sizes, sizes.tolist()))
-    if n: print(f'{name}: {n} of {len(sizes)} images are large and are read at 1/2 to 1/8 of their '
-                "sides, which every patch can spare (size='full', or --size full, keeps all)")
-
 # %% ../../nbs/images/store.ipynb #4f712a47
-@patch
-def store(self:ImageFiles,
+@patch(cls_method=True)
+def from_files(cls:ImageStore,
+    files:dict, # class name to its files, each a path or `(path, (x, y, width, height))`
     size=None, # None: large photographs reduced; 'full'; int: the shorter side; (height, width)
-    max_bytes:int|None=None, # more than this stays on disk; None: half of the free memory
-    name:str='the store', # said in the note
+    skip_broken:bool=False, # leave broken files out?
+    name:str='the set', # said in messages
 )->ImageStore:
-    "A store in memory where the images fit, else on disk; says so, and what is read smaller"
-    sizes = self._sizes(size)
-    self._say_reduced(sizes, size, name)
-    needed = 3*sizes.prod(1).sum().item()
-    room = free_memory()//2 if max_bytes is None else max_bytes
-    if needed > room:
-        print(f'{name}: {len(self.items)} images of {len(self.classes)} classes need '
-              f'{megabytes(needed)}, more than {megabytes(room)}: they stay on disk and are '
-              'decoded for each batch (size=256, or --size 256, makes them smaller, max_bytes '
-              'allows more)')
-        pixels = _OnDisk(self.items, sizes, size)
-    else: pixels = self._fill(sizes, size)
-    rows = [[digest, box] for digest, (_, box) in zip(self.digests, self.items)]
-    content = blake2b(json.dumps(rows).encode(), digest_size=16).hexdigest()
-    return ImageStore(pixels, self.labels, self.classes, len(self.skipped), content)
+    "Images of files, decoded; `ValueError` names broken ones, `MemoryError` says what they need"
+    for class_name, group in files.items():
+        if isinstance(group, (str, os.PathLike)):
+            raise ValueError(f'class {class_name!r} has one path: give a list of files')
+    items = [(label, *(o if isinstance(o, tuple) else (o, None)))
+             for label, group in enumerate(files.values()) for o in group]
+    broken = {}                                            # path to what is wrong with the file
+    def each(function, items):
+        def attempt(item):
+            try: return function(*item)
+            except (ValueError, FileNotFoundError) as e: broken[str(item[1])] = str(e)
+        return parallel(attempt, items, n_workers=min(16, usable_cpus()), threadpool=True)
+    found = list(each(lambda label, file, box: measure_image(file, box), items))
+    items, found = zip(*(o for o in zip(items, found) if o[1])) if any(found) else ([], [])
+    shapes = [(3, *resized_size(o, size)) for o in found]
+    n_reduced = sum(tuple(a) != b[1:] for a, b in zip(found, shapes))
+    if size is None and n_reduced:
+        print(f'{name}: {n_reduced} of {len(shapes)} images are large and are read at 1/2 to 1/8 '
+              "of their sides, which every patch can spare (size='full', or --size full, keeps "
+              'all)')
+    n_bytes = [math.prod(o) for o in shapes]
+    try: bytes_ = torch.empty(sum(n_bytes), dtype=torch.uint8)
+    except RuntimeError as e:
+        raise MemoryError(f'{name}: {len(shapes)} images need {megabytes(sum(n_bytes))} of memory, '
+                          'which this machine does not have: size=128 (--size 128) or another '
+                          'number makes their shorter sides smaller') from e
+    pixels = [o.view(shape) for o, shape in zip(bytes_.split(n_bytes), shapes)]
+    def read(label, file, box, room):
+        image = read_image(file, box, size)
+        if image.shape != room.shape:
+            raise ValueError(f'the image file {str(file)!r} cannot be read: its size is not what '
+                             'its header says')
+        room.copy_(image)
+        return True
+    fine = list(each(read, [(*item, room) for item, room in zip(items, pixels)]))
+    if broken and not skip_broken:
+        others = f'; {len(broken) - 20} more cannot be read'*(len(broken) > 20)
+        raise ValueError('; '.join([*broken.values()][:20]) + others)
+    labels = [item[0] for item, good in zip(items, fine) if good]
+    if len(set(shapes)) == 1:
+        pixels = bytes_.view(-1, *shapes[0])
+        if not all(fine): pixels = pixels[torch.tensor([bool(o) for o in fine])]
+    else: pixels = [o for o, good in zip(pixels, fine) if good]
+    return cls(pixels, labels, list(files), skipped=[*broken])
 
 # %% ../../nbs/images/store.ipynb #39ddfe31
 class StoreLoader(DataLoader):
@@ -479,61 +270,34 @@ class StoreLoader(DataLoader):
         self.alternate_flips = alternate_flips
         if alternate_flips: self.epoch = 0
     c = property(lambda self: self.dataset.n_classes, doc='The number of classes, in fastai')
-
-# %% ../../nbs/images/store.ipynb #415d16c2
-@patch
-def get_idxs(self:StoreLoader): # list of integers
-    "The images of one epoch in their order"
-    if self.alternate_flips: self.epoch += 1
-    if not self.shuffle: return self.indices.tolist()
-    order = torch.Generator().manual_seed(self.rng.getrandbits(62))
-    return self.indices[torch.randperm(self.n, generator=order)].tolist()
-
-@patch
-def create_batch(self:StoreLoader,
-    b:Tensor, # `(b,)` which images
-)->tuple: # images, sizes `(b, 2)`, a numpy array, and labels `(b,)`
-    "One batch, as `ImageStore.batch` gives it, and its labels"
-    images, sizes = self.dataset.batch(b)
-    if self.alternate_flips: images = self._mirrored(images, sizes, (b + self.epoch)%2 == 0)
-    return images, sizes.numpy(), self.dataset.labels[move(b, self.dataset.labels.device)]
-
-@patch
-def _mirrored(self:StoreLoader, images, sizes, flip):
-    "A batch of images, some of them mirrored left and right"
-    if images.ndim == 4:
-        return torch.where(move(flip, images.device)[:, None, None, None], images.flip(-1), images)
-    views = split_images(images, sizes)
-    for i in flip.nonzero()[:, 0].tolist(): views[i].copy_(views[i].flip(-1))
-    return images
-
-# %% ../../nbs/images/store.ipynb #98840ff7
-def _ahead(
-    function, # called on each item in turn
-    items:list, # arguments
-): # yields results
-    "Results in order; while one is used, the next one is computed in a thread"
-    with ThreadPoolExecutor(1) as pool:
-        coming = [pool.submit(function, o) for o in items[:2]]
-        for o in items[2:]:
-            yield coming.pop(0).result()
-            coming.append(pool.submit(function, o))
-        for o in coming: yield o.result()
-
-# %% ../../nbs/images/store.ipynb #fafa6593
-@patch
-def create_batches(self:StoreLoader,
-    samps, # indices of the epoch, in order
-): # yields batches
-    "The batches of an epoch, or of each batch the `share`: every n-th image"
-    parts = torch.tensor(list(samps), dtype=torch.long).split(self.bs)
-    parts = [o for o in parts if len(o) == self.bs or len(o) and not self.drop_last]
-    parts = [o[self.share[0]::self.share[1]] for o in parts]
-    yield from (_ahead if self.dataset.on_disk else map)(self.create_batch, parts)
-
-@patch
-def new(self:StoreLoader, dataset=None, cls=None, **kwargs):
-    "A loader with the same settings; the chosen images stay if the store does"
-    if dataset is None or dataset is self.dataset: kwargs = {'indices': self.indices, **kwargs}
-    kwargs = {'alternate_flips': self.alternate_flips, **kwargs}
-    return DataLoader.new(self, dataset, cls, **kwargs)
+    def get_idxs(self): # list of integers
+        "The images of one epoch in their order"
+        if self.alternate_flips: self.epoch += 1
+        if not self.shuffle: return self.indices.tolist()
+        order = torch.Generator().manual_seed(self.rng.getrandbits(62))
+        return self.indices[torch.randperm(self.n, generator=order)].tolist()
+    def create_batch(self,
+        b:Tensor, # `(b,)` which images
+    )->tuple: # images, sizes `(b, 2)`, a numpy array, and labels `(b,)`
+        "One batch, as `ImageStore.batch` gives it, and its labels"
+        images, sizes = self.dataset.batch(b)
+        if self.alternate_flips:
+            flip = (b + self.epoch)%2 == 0
+            if images.ndim == 4:
+                here = move(flip, images.device)[:, None, None, None]
+                images = torch.where(here, images.flip(-1), images)
+            else:
+                views = split_images(images, sizes)
+                for i in flip.nonzero()[:, 0].tolist(): views[i].copy_(views[i].flip(-1))
+        return images, sizes.numpy(), self.dataset.labels[move(b, self.dataset.labels.device)]
+    def create_batches(self,
+        samps, # indices of the epoch, in order
+    ): # yields batches
+        "The batches of an epoch, or of each batch the `share`: every n-th image"
+        for part in torch.tensor(list(samps), dtype=torch.long).split(self.bs):
+            full = len(part) == self.bs or len(part) and not self.drop_last
+            if full: yield self.create_batch(part[self.share[0]::self.share[1]])
+    def new(self, dataset=None, cls=None, **kwargs):
+        "A loader with the same settings; the chosen images stay if the store does"
+        if dataset is None or dataset is self.dataset: kwargs = {'indices': self.indices, **kwargs}
+        return super().new(dataset, cls, **{'alternate_flips': self.alternate_flips, **kwargs})

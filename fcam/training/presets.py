@@ -139,7 +139,7 @@ class Preset(_Pretraining):
     norm_power:float=3. # of 'sharp', where it starts
     weights_lr:float=0.05 # of sharpness and norm_power; it falls with the rate of the stage
     score_temperature:float=12.5 # on the scores, in the loss and in the classifier
-    crops:str='independent' # of meta-training and test, or 'shared' by a task, or 'grid'
+    crops:str='independent' # of meta-training and test, or 'grid'
     n_iters:int=50 # optimizer steps an epoch of meta-training
     n_tasks_per_step:int=4 # tasks whose gradients are added up for a step
     n_query:int=15 # queries a class in training

@@ -406,7 +406,7 @@ def patches_of(
     data:FewShotData, # whose statistics normalise
     preset:Preset, # settings of the run
     n_patches:int, # an image
-    crops:str='independent', # or 'shared' by the images of a task, or 'grid'
+    crops:str='independent', # or 'grid'
 )->RandomPatches:
     "How an image of a run becomes patches; `ValueError` for a number that no grids have"
     p = preset
