@@ -14,7 +14,7 @@ from pathlib import Path
 from .options import command_line, data_and_presets, data_options, given_options
 from .options import known_baselines, listing, load_data, make_command
 from .options import options_as_before, single_settings
-from ..core.checks import check_count
+from ..core.checks import check_count, check_seed
 
 # %% ../../nbs/commands/commands.ipynb #c6c721a6
 def _load(options, folder=None):
@@ -35,7 +35,7 @@ def _facts(options, known, data, device, line):
     preset = choose_preset(data, options.get('preset', preset), **single_settings(options))
     start = options.get('start', known.get('start'))
     facts = dict(command='fcam_train', command_line=line,
-        seed=options.get('seed', known.get('seed', 0)), source=data_options(options),
+        seed=check_seed(options.get('seed', known.get('seed', 0))), source=data_options(options),
         precision=options.get('precision', known.get('precision', 'auto')),
         settings=preset.settings(), data=data_facts(data), machine=machine(device))
     return facts | (dict(start=str(Path(start).expanduser().resolve())) if start else {})
