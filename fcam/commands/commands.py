@@ -47,7 +47,7 @@ def _train(options):
     other = [name for name in options if name not in ('resume', 'device', 'quiet', 'data', 'path')]
     if resume and other: raise ValueError(f'--{other[0]} does not go with --resume, which goes on '
                                           'with the settings of the run: leave it out')
-    single_settings(options)                                   # wrong ones, before seconds of imports
+    single_settings(options)  # names a wrong one before the seconds of the imports
     from fcam.core.device import check_precision
     from fcam.learner import fcam_learner
     from fcam.runs.progress import StageProgress

@@ -44,27 +44,23 @@ def results_folder(
     default:str, # where nothing was asked for: this, or the first of `-2`, `-3`, ... that is free
 ): # gives the path
     "A new folder for results, removed where nothing was saved; `ValueError` if it cannot be used"
-    def find():
-        if out is None:
-            for n in count(1):
+    def make():
+        for n in count(1) if out is None else ():
+            with suppress(FileExistsError):                    # of another process, perhaps
                 path = Path(default if n == 1 else f'{default}-{n}')
-                if not path.exists(): return path
-        path = Path(out).expanduser()
+                path.mkdir(parents=True)
+                return path.resolve()
         if not out.strip(): raise ValueError('--out is empty: give the name of a folder')
+        path = Path(out).expanduser()
         if (path/'run.json').is_file(): raise ValueError(f'{out} holds a run: go on with it by '
             f'{resume_command(path)}, or choose another folder with --out')
         if path.is_dir() and any(not file.name.startswith('.') for file in path.iterdir()):
             raise ValueError(f'{out} is not empty: choose another folder with --out')
-        return path
-    def make():
-        path = None
-        try:
-            path = find()
-            path.mkdir(parents=True, exist_ok=True)
-            return path.resolve()
-        except OSError as e: raise ValueError(f'the folder {path or out} cannot be made: '
-            f'{e.strerror}; choose another with --out') from None
-    path = from_main(make)
+        path.mkdir(parents=True, exist_ok=True)
+        return path.resolve()
+    try: path = from_main(make)
+    except OSError as e: raise ValueError(
+        f'the folder {out or default} cannot be made: {e.strerror}; choose another') from None
     try: yield path
     finally:
         saved = [file for file in path.glob('[!.]*') if file.name != 'log.txt']
@@ -248,7 +244,7 @@ class Run(Record):
         super().result(hours=round(spent/3600, 4), interrupted=table is None,
             epochs=len(self.learn.history), task={} if table is None else table.attrs,
             results=records)
-    def save(self):
+    def _save(self):
         "Writes the model as it stands, the history, and the curve"
         history = DataFrame(self.learn.history)
         info = dict(source=self.facts['source'], fingerprint=self.facts['data']['fingerprint'])
@@ -265,7 +261,7 @@ def train(self:Run)->FCAMLearner:
     try:
         learn.pretrain()
         learn.meta_train(cbs=learn.stage_progress)
-        self.save()
+        self._save()
         model_saved = True
         log.line('evaluation on the test classes')
         start, data = time.time(), learn.data
@@ -278,7 +274,7 @@ def train(self:Run)->FCAMLearner:
             self.keep('decision.png', lambda path: save_decision(model, data, path))
         self.end()
     except BaseException as error:
-        if learn.history and not model_saved: self.save()
+        if learn.history and not model_saved: self._save()
         cause = 'interrupted' if isinstance(error, KeyboardInterrupt) else 'ended by an error'
         log.line(f'\n{cause}: what is finished is kept in {shown_path(self.folder)}', always=True)
         if not isinstance(error, (ValueError, FloatingPointError)):

@@ -12,8 +12,8 @@ from math import inf
 
 from fastcore.basics import patch
 
-from ..core.checks import (check_choice, check_count, check_number, check_switch, crop_rules,
-                              rotations, soft_targets)
+from ..core.checks import check_choice, check_count, check_number, check_switch, crop_rules
+from ..core.checks import rotations, soft_targets
 
 # %% ../../nbs/training/presets.ipynb #fff27e31
 def step_decay(
@@ -138,7 +138,7 @@ class Preset:
             f'{", ".join(epochs)} are all 0: give at least one of them')
     @property
     def learns_alone(self)->bool:
-        "Whether the metric has something to learn while the encoder rests: module, sharpness, power"
+        "Whether the metric has something to learn while the encoder rests"
         return self.metric == 'adaptive' or (self.metric, self.weights) == ('fixed', 'sharp')
     def settings(self)->dict:
         "The settings by name, in values that JSON can hold"
