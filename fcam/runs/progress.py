@@ -23,9 +23,10 @@ class RunLog:
     def __init__(self,
         path=None, # of the file; without one nothing is kept
         quiet:bool=False, # print only what is marked with `always`
+        silent:bool=None, # neither print nor write; default: in all processes of a run but one
     ):
         self.path, self.quiet = path and Path(path), quiet
-        self.silent = os.environ.get('RANK', '0') != '0'
+        self.silent = os.environ.get('RANK', '0') != '0' if silent is None else silent
         self.stream, self.width, self.rest = sys.stdout, 0, ''
     @property
     def in_terminal(self)->bool:
