@@ -30,7 +30,7 @@ from ..model import FCAM, load_fcam
 from .experiments import encoder_of, Experiment, paired_verdict, Row, Training
 from .experiments import training_of
 from .measures import mean_features, plan_facts, silhouettes, task_times
-from ..runs.progress import RunLog, stage_costs, StageProgress, TimeLeft
+from ..runs.progress import RunLog, StageProgress
 from ..training.presets import Preset
 
 # %% auto #0
@@ -132,7 +132,7 @@ def _last_stage(training):
 def _learner(self:Laboratory, training, folder, start):
     "The learner of one part, ready to begin or to go on"
     data, preset = self.data[training.on], training.preset
-    progress = StageProgress(self.log, TimeLeft(stage_costs(preset, data)))
+    progress = StageProgress(self.log)
     with redirect_stdout(self.log):
         learn = fcam_learner(data, preset=preset, device=self.device, seed=training.seed,
             cbs=[progress, KeepEpochs(), *self.cbs], folder=folder, start=start,

@@ -19,7 +19,7 @@ from ..core.files import write_file, write_json
 from .experiments import encoder_of, Experiment, mean_interval, overall, paired_verdict
 from .experiments import training_of
 from .laboratory import Laboratory, read_training
-from ..runs.provenance import machine
+from ..runs.record import machine
 
 # %% auto #0
 __all__ = ['Report', 'declared_rows', 'report_text', 'read_result', 'plot_claims']

@@ -12,7 +12,7 @@ from fcam.training.checkpoint import Interrupted
 from fcam.evaluate import FeatureBank, evaluate
 from fcam.metric import CosineMetric
 from fcam.paper.experiments import Row, training_of
-from fcam.runs.provenance import machine
+from fcam.runs.record import machine
 from fcam.core.files import write_json
 from fcam.paper.laboratory import Laboratory, read_training
 from fcam.commands.options import load_data
