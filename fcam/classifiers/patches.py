@@ -11,19 +11,16 @@ from torch import nn
 from torch.nn import functional as F
 
 from .rules import Baseline, OfMetric, register
-from ..core.checks import check_choice, check_count, check_number, check_switch
+from ..core.checks import check_choice, check_count, check_number
 from ..metric import cosine_cost, cross_weights, EMDMetric, weight_rules
 from ..sinkhorn import transport_score
 
 # %% ../../nbs/classifiers/patches.ipynb #5908d8ac
-def _cosines(support, query, shots):
+def _cosines(query, classes):
     "`(tasks, n_query, n, n_way, m)`: of the patches of each query with those of each class"
-    classes = support.flatten(2, 3) if shots == 'all' else support.mean(2)
     query, classes = F.normalize(query, dim=-1), F.normalize(classes, dim=-1)
     found = query.flatten(1, 2)@classes.flatten(1, 2).mT
     return found.unflatten(1, query.shape[1:3]).unflatten(-1, classes.shape[1:3])
-
-_shots = 'all', 'mean'  # what stands for a class with several images
 
 # %% ../../nbs/classifiers/patches.ipynb #ca46c9fb
 @register('dn4')
@@ -31,27 +28,19 @@ class DN4(Baseline):
     "DN4 (Li et al., 2019): sum of the cosines of each query patch with its k nearest of a class"
     def __init__(self,
         k:int=3, # nearest patches; where a class has fewer, all of them
-        shots:str='all', # patches of all shots of a class, or of their 'mean'
     ):
         super().__init__()
-        self.k, self.shots = check_count('k', k), check_choice('shots', shots, _shots)
-
+        self.k = check_count('k', k)
     def scores(self, support, query):
-        cosines = _cosines(support, query, self.shots)
+        cosines = _cosines(query, support.flatten(2, 3))
         return cosines.topk(min(self.k, cosines.shape[-1])).values.sum((2, -1))
 
 # %% ../../nbs/classifiers/patches.ipynb #b4b6f90b
 @register('max_similarity')
 class MaxSimilarity(Baseline):
     "Largest similarity (chamfer, MaxSim): mean cosine of each patch with its nearest, both ways"
-    def __init__(self,
-        shots:str='all', # patches of all shots of a class, or of their 'mean'
-    ):
-        super().__init__()
-        self.shots = check_choice('shots', shots, _shots)
-
     def scores(self, support, query):
-        cosines = _cosines(support, query, self.shots)
+        cosines = _cosines(query, support.flatten(2, 3))
         return (cosines.amax(-1).mean(2)+cosines.amax(2).mean(-1))/2
 
 # %% ../../nbs/classifiers/patches.ipynb #e01f9519
@@ -62,16 +51,14 @@ class MCL(Baseline):
         gamma:float=20., # sharpness of the steps from the query to all classes
         gamma_back:float=10., # sharpness of the steps from a class's patch to the query
         katz:float=0.5, # attenuation of a step, in (0, 1]; 1: the stationary distribution
-        shots:str='mean', # patches of the 'mean' of the shots of a class, or of 'all'
     ):
         super().__init__()
         self.gamma = check_number('gamma', gamma, '[0, inf)')
         self.gamma_back = check_number('gamma_back', gamma_back, '[0, inf)')
         self.katz = check_number('katz', katz, '(0, 1]')
-        self.shots = check_choice('shots', shots, _shots)
 
     def scores(self, support, query):
-        cosines, katz = _cosines(support, query, self.shots), self.katz
+        cosines, katz = _cosines(query, support.mean(2)), self.katz
         flat = cosines.flatten(-2)
         to_class, to_query = (self.gamma*flat).softmax(-1), (self.gamma_back*flat).softmax(-2)
         walk, eye = to_query@to_class.mT, torch.eye(flat.shape[-2]).to(flat)
@@ -109,18 +96,16 @@ class FRN(Baseline):
         alpha:float=0., # logarithm of the strength of the ridge, over patches/features
         beta:float=0., # logarithm of the factor on what is rebuilt
         temperature:float=1., # factor on the scores, > 0
-        divide:bool=True, # divide the features by the root of their number, as for ResNet-12
     ):
         super().__init__()
         check_number('temperature', temperature, '(0, inf)')
         for name, value in dict(alpha=alpha, beta=beta, temperature=temperature).items():
             value = check_number(name, value, '(-inf, inf)')
             setattr(self, name, nn.Parameter(torch.tensor(value)))
-        self.divide = check_switch('divide', divide)
 
     def scores(self, support, query):
         rows, (n, d) = support.flatten(2, 3), query.shape[2:]
-        if self.divide: rows, query = rows/d**0.5, query/d**0.5
+        rows, query = rows/d**0.5, query/d**0.5
         alpha, beta, temperature = (o.to(rows) for o in (self.alpha, self.beta, self.temperature))
         error = _error_by_rows if rows.shape[2] <= d else _error_by_features
         strength = rows.shape[2]/d*alpha.exp()+1e-6
@@ -132,10 +117,7 @@ class FRN(Baseline):
 class EMD(OfMetric):
     "EMD: exact transport with the weights and the cost of the paper's equations (15) to (18)"
     slow = True
-    def __init__(self,
-        centre:bool=False, # subtract the mean of its channels from each feature, in the cost
-    ):
-        super().__init__(EMDMetric(check_switch('centre', centre)))
+    def __init__(self): super().__init__(EMDMetric())
 
 @register('deepemd')
 class DeepEMD(OfMetric):
@@ -149,17 +131,12 @@ class Sinkhorn(Baseline):
     "Sinkhorn (Cuturi, 2013): entropic transport (14) to (18) with one eps for all pairs"
     def __init__(self,
         eps:float=0.1, # smoothness of the plan, in the unit of the cost
-        centre:bool=False, # subtract the mean of its channels from each feature, in the cost
-        max_iter:int=1000, # most iterations; `SinkhornWarning` where they do not suffice
         weights:str='paper', # of the patches: 'paper', 'deepemd' or 'sharp', as `cross_weights`
     ):
         super().__init__()
         self.eps = check_number('eps', eps, '(0, inf)')
-        self.centre = check_switch('centre', centre)
-        self.max_iter = check_count('max_iter', max_iter)
         self.weights = check_choice('weights', weights, weight_rules)
-
     def scores(self, support, query):
         proto = support.mean(2)
-        problem = cosine_cost(query, proto, self.centre), *cross_weights(query, proto, self.weights)
-        return transport_score(*problem, self.eps, max_iter=self.max_iter, check=False)
+        weights = cross_weights(query, proto, self.weights)
+        return transport_score(cosine_cost(query, proto), *weights, self.eps, check=False)
