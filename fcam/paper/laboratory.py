@@ -16,7 +16,6 @@ from shutil import rmtree
 import torch
 from fastai.callback.core import Callback
 from fastcore.basics import patch, store_attr
-from torch import nn
 
 import fcam
 from ..classifiers.named import baseline
@@ -36,13 +35,10 @@ from ..training.presets import Preset
 
 # %% ../../nbs/paper/laboratory.ipynb #be9172b3
 class KeepEpochs(Callback):
-    "Saves the model after some epochs of calibration in `epochs/` of the learner's folder"
+    "Saves the model after up to eight epochs of calibration in `epochs/` of the learner's folder"
     order = 78 # before the checkpoint, so that the model is there when its epoch counts as over
-    def __init__(self,
-        n:int=8, # models a stage, at most, evenly spread
-    ): self.n = n
     def after_epoch(self):
-        saved = {round(self.n_epoch*(i + 1)/self.n) for i in range(self.n)}
+        saved = {round(self.n_epoch*(i + 1)/8) for i in range(8)}
         if self.learn.stage == 'calibration' and self.epoch + 1 in saved and is_main():
             self.learn.fcam().save(self.learn.folder/'epochs'/f'{self.epoch + 1:04d}')
 
@@ -142,11 +138,8 @@ def model(self:Laboratory,
     return model
 
 @patch
-def rule(self:Laboratory,
-    row:Row, # what is measured
-    model:FCAM, # of the row
-)->nn.Module: # a metric, or a baseline
-    "What tells the classes apart; `ValueError` for a baseline that is not known"
+def _rule(self:Laboratory, row, model):
+    "The metric or the baseline that tells the classes apart"
     if row.rule == 'own': return model.metric
     settings = row.test.get('rule_settings', {})
     if row.rule == 'simpleshot' and 'mean' not in settings:    # that of the training classes
@@ -186,7 +179,7 @@ def _features(self:Laboratory, row, seed, model, tasks, epoch=None):
 def _accuracy(lab, row, seed, shots):
     "The accuracy of each task, percent"
     model, tasks, found = lab.model(row, seed), lab.tasks(row, seed, shots), {}
-    bank, rule = lab._features(row, seed, model, tasks), lab.rule(row, model)
+    bank, rule = lab._features(row, seed, model, tasks), lab._rule(row, model)
     for column, task in tasks.items():
         structured = row.test.get('structured', lab.structured) and row.rule == 'own'
         how = dict(structured=True, sfc=model.sfc) if structured and task['n_shot'] > 1 else {}
@@ -202,7 +195,7 @@ def _during(lab, row, seed, shots):
         model = lab.model(row, seed, folder=path)
         bank = lab._features(row, seed, model, tasks, epoch=epoch)
         share = f'after {epoch/training.preset.calibration_epochs:.0%}'
-        found[share] = evaluate(lab.rule(row, model), bank, **tasks['1-shot']).per_episode
+        found[share] = evaluate(lab._rule(row, model), bank, **tasks['1-shot']).per_episode
     return found
 
 def _clusters(lab, row, seed, shots):
@@ -213,14 +206,14 @@ def _clusters(lab, row, seed, shots):
 def _plans(lab, row, seed, shots):
     "eps and spread, for similar and for dissimilar sets, task by task"
     model, tasks = lab.model(row, seed), lab.tasks(row, seed, (1,))
-    rule, bank = lab.rule(row, model), lab._features(row, seed, model, tasks)
+    rule, bank = lab._rule(row, model), lab._features(row, seed, model, tasks)
     return plan_measures(getattr(rule, 'metric', rule), bank, **tasks['1-shot'])
 
 def _time(lab, row, seed, shots):
     "The accuracy, and milliseconds of the first tasks"
     model, task = lab.model(row, seed), lab.tasks(row, seed, (1,))['1-shot']
     task = task | dict(n_episodes=min(20, task['n_episodes']))
-    times = task_times(lab.rule(row, model), model, lab.data[row.tested_on].test, **task)
+    times = task_times(lab._rule(row, model), model, lab.data[row.tested_on].test, **task)
     return _accuracy(lab, row, seed, (1,)) | times
 
 measures = dict(accuracy=_accuracy, during=_during, clusters=_clusters, plans=_plans,
