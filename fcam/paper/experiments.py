@@ -67,7 +67,6 @@ class Experiment:
     rows:tuple # of `Row`
     claims:tuple # of `Claim`
     paper:dict=field(default_factory=dict) # row name to `{column: number of the paper}`
-    settings:dict=field(default_factory=dict) # of `Preset`, for all rows
     shots:tuple=(1, 5) # K of the columns of an accuracy
     n_seeds:int=3 # trainings
     note:str='' # what a reader must know besides
@@ -194,7 +193,6 @@ def paired_verdict(
     better:list, # a seed: the values of the row that is said to be larger, task by task
     than:list, # a seed: those of the other
     same_encoder:bool=False, # are both measured on the features of one encoder?
-    least:int=3, # trainings that an interval over them needs
 )->Verdict:
     "Compares two rows over the tasks that both have; `ValueError` for unequal seeds"
     if len(better) != len(than) or not better: raise ValueError(
@@ -204,7 +202,7 @@ def paired_verdict(
         'a claim compares two rows, and one of them has no values')
     if not all(isfinite(value) for values in differences for value in values):
         raise ValueError('a value is not finite: look at the measurement')
-    per_seed, few = tuple(map(fmean, differences)), len(differences) < least
+    per_seed, few = tuple(map(fmean, differences)), len(differences) < 3
     if few and same_encoder: return Verdict(*_pooled_interval(differences), 'tasks', per_seed)
     mean, half = mean_interval(per_seed)
     return Verdict(mean, None if few else half, 'trainings', per_seed)
