@@ -124,7 +124,8 @@ class Training:
         start = self.start and [self.start.key(fingerprint, precision), self.network]
         settings = self.preset.settings()
         own = {name: settings[name] for name in _settings_of(self.part)}
-        text = json.dumps([fingerprint, precision, self.part, self.seed, own, start], sort_keys=True)
+        decisive = [fingerprint, precision, self.part, self.seed, own, start]
+        text = json.dumps(decisive, sort_keys=True)
         return blake2b(text.encode(), digest_size=6).hexdigest()
 
 def training_of(

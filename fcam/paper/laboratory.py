@@ -167,12 +167,13 @@ def tasks(self:Laboratory,
 def _features(self:Laboratory, row, seed, model, tasks, epoch=None):
     "Features of the images that the tasks ask for, those of the last call where they serve again"
     training, stage = encoder_of(row, training_of(row, self.preset, seed))
-    key = [training, stage, epoch, repr(model.patches), row.tested_on, row.test.get('mirror'), tasks]
+    mirror = row.test.get('mirror', False)
+    key = [training, stage, epoch, repr(model.patches), row.tested_on, mirror, tasks]
     if self._bank_key != key:
         self._bank_key = self._bank = None                     # before the next one comes
         self._bank = task_features(model.encoder, self.data[row.tested_on].test, model.patches,
             [*tasks.values()], n_views=self.preset.n_views, precision=model.chosen_precision(),
-            mirror=row.test.get('mirror', False))
+            mirror=mirror)
         self._bank_key = key
     return self._bank
 

@@ -70,11 +70,11 @@ def plan_measures(
         with eval_mode(metric): _, plans, eps = metric.transport(u, v)
         similar = _similarity_within(u)[:, :, None] + _similarity_within(v)[:, None]
         order = similar.flatten().cpu().argsort()
-        quarters = order[-max(1, len(order)//4):], order[:max(1, len(order)//4)]
-        values = eps.flatten().cpu(), 100*_spread(plans).flatten().cpu()
-        rows.append(torch.stack([value[quarter].mean() for value in values for quarter in quarters]))
+        n = max(1, len(order)//4)
+        values = torch.stack([eps.flatten(), 100*_spread(plans).flatten()]).cpu()
+        rows.append(torch.stack([values[:, order[-n:]].mean(1), values[:, order[:n]].mean(1)], 1))
     names = 'eps, similar', 'eps, dissimilar', 'spread, similar', 'spread, dissimilar'
-    return dict(zip(names, torch.stack(rows, 1)))
+    return dict(zip(names, torch.stack(rows).flatten(1).T))
 
 # %% ../../nbs/paper/measures.ipynb #b9d8e03c
 @torch.no_grad()
