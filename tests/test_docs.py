@@ -49,11 +49,10 @@ def parameters(function):
         yield p.arg, p.lineno, (ends.get(p) or p).end_lineno
 
 def inherited(name, module):
-    "True for a method whose name and signature another library's base class sets"
+    "True for a method whose name, signature and docments a base class sets"
     holder, _, method = name.partition('.')
     if not hasattr(module, holder) or method in ('', 'forward', '__init__', '__call__'): return False
-    bases = [base for base in getattr(module, holder).__mro__ if base is not object and not base.__module__.startswith('fcam')]
-    return any(method in vars(base) for base in bases)
+    return any(method in vars(base) for base in getattr(module, holder).__mro__[1:] if base is not object)
 
 def undocumented(name, node, comments):
     "What is missing in one definition's docments"

@@ -1,37 +1,29 @@
 "The script of the long training, at a tiny size: its rows are trained, tested and summarised, and none of them twice"
-import json, subprocess, sys
-from pathlib import Path
+import json
 
 import numpy as np
 from PIL import Image
 
 from project import nbs
 
-tiny = '''
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-import published_width as script
-script.plan |= dict(width=2, patch_size=16, n_patches=2, warmup_epochs=1, n_iters=1, n_tasks_per_step=1, module_epochs=1, joint_epochs=1,
-                    n_query=2, n_valid=3, valid_images=80, n_views=1, n_test=(4, 2), sfc_epochs=1)
-for settings in script.losses.values(): settings['calibration_epochs'] = 1
-chain = script.Chain(Path(sys.argv[2]), 'cifar_fs', 0)
-best = chain.pretraining(list(script.losses)[:2])
-assert best in list(script.losses.values())[:2], best
-chain.meta_training(best, list(script.metrics)[:2])
-'''
+tiny = dict(width=2, patch_size=16, n_patches=2, warmup_epochs=1, n_iters=1, n_tasks_per_step=1, module_epochs=1, joint_epochs=1, n_query=2, n_valid=3,
+            valid_images=80, n_views=1, n_test=(4, 2), sfc_epochs=1)
 
-def test_rows_are_trained_once(tmp_path):
+def test_rows_are_trained_once(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(nbs/'measured')
+    import published_width as script
+    monkeypatch.setattr(script, 'plan', script.plan | tiny)
+    monkeypatch.setattr(script, 'losses', {name: settings | dict(calibration_epochs=1) for name, settings in list(script.losses.items())[:2]})
     splits = json.loads((nbs.parent/'fcam'/'splits'/'cifar_fs.json').read_text())
     for name in sum((splits[part] for part in ('train', 'val', 'test')), []):
         (tmp_path/'cifar100'/name).mkdir(parents=True)
         for i in range(21): Image.fromarray(np.random.randint(0, 256, (32, 32, 3), dtype=np.uint8)).save(tmp_path/'cifar100'/name/f'{i}.png')
-    said = []
-    for _ in range(2):
-        done = subprocess.run([sys.executable, '-c', tiny, str(nbs/'measured'), str(tmp_path)], capture_output=True, text=True, timeout=900)
-        assert done.returncode == 0, done.stderr
-        said.append(done.stdout)
-    assert [text.count('\ntraining ') for text in said] == [5, 0]  # one warm-up, two calibrations, two metrics
+    for n_trained in (5, 0):                                   # one warm-up, two calibrations, two metrics
+        chain = script.Chain(tmp_path, 'cifar_fs', 0)
+        best = chain.pretraining(list(script.losses))
+        assert best in script.losses.values(), best
+        chain.meta_training(best, list(script.metrics)[:2])
+        assert capsys.readouterr().out.count('\ntraining ') == n_trained
     found = json.loads((tmp_path/'summary.json').read_text())
     names = ['warm-up', 'L_CE alone, averaged', 'UniCon KL', 'meta-trained cosine', 'Adaptive Metric as in the paper']
     assert list(found) == [f'cifar_fs, seed 0: {name}' for name in [*names, f'{names[-1]}, structured FC']]

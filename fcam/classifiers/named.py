@@ -6,17 +6,29 @@
 __all__ = ['baselines', 'baseline']
 
 # %% ../../nbs/classifiers/named.ipynb #2d31b52a
+from inspect import signature
+
+from torch import nn
+
 from . import means, patches   # which register their rules
-from .rules import Baseline, build_rule, registered
+from .rules import Baseline
 
 # %% ../../nbs/classifiers/named.ipynb #cb740e3c
 def baselines()->list: # of names
     "The names of all rules that `baseline` can make"
-    return list(registered())
+    return list(Baseline.by_name)
 
 def baseline(
     name:str, # one of `baselines()`
-    **settings, # of this rule
+    **settings, # arguments of its class
 )->Baseline: # called as `rule(support, query)`
-    "A rule by its name; `ValueError` for an unknown name or setting"
-    return build_rule(name, **settings)
+    "A rule by its name; `ValueError` for an unknown name or setting, or one that is missing"
+    if name not in baselines():
+        raise ValueError(f'baseline is {name!r:.80}: take one of {", ".join(baselines())}')
+    cls = Baseline.by_name[name]
+    known = {} if cls.__init__ is nn.Module.__init__ else signature(cls).parameters
+    unknown = [setting for setting in settings if setting not in known]
+    if unknown: raise ValueError(f'{name} has no setting {unknown[0]!r}: '
+                                 f'it takes {", ".join(known) or "none"}')
+    try: return cls(**settings)
+    except TypeError as error: raise ValueError(f'{name}: {error}') from error

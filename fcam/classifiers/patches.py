@@ -6,114 +6,77 @@
 __all__ = ['DN4', 'MaxSimilarity', 'MCL', 'FRN', 'EMD', 'DeepEMD', 'Sinkhorn']
 
 # %% ../../nbs/classifiers/patches.ipynb #48935aa0
-import warnings
-
 import torch
-from fastcore.basics import patch
-from torch import nn, Tensor
+from torch import nn
 from torch.nn import functional as F
 
 from .rules import Baseline, OfMetric, register
-from ..core.checks import check_choice, check_count, check_number, check_switch
-from ..episodes import mean_prototypes
+from ..core.checks import check_choice, check_count, check_number
 from ..metric import cosine_cost, cross_weights, EMDMetric, weight_rules
-from ..sinkhorn import SinkhornWarning, transport_score
+from ..sinkhorn import transport_score
 
 # %% ../../nbs/classifiers/patches.ipynb #5908d8ac
-_most = 2**24  # numbers in one step: 64 MB in float32
-
-def _portions(query, a_query):
-    "Some queries of `(tasks, n_query, n, d)` at a time, where one of each takes `a_query` numbers"
-    return query.split(max(1, _most//a_query), dim=1)
-
-def _class_sets(support, shots):
-    "A set of patches for each class, `(tasks, n_way, m, d)`: all of its shots', or their mean's"
-    return support.flatten(2, 3) if shots == 'all' else mean_prototypes(support, check=False)
-
 def _cosines(query, classes):
-    "`(tasks, n_query, n, n_way, m)` of queries `(tasks, n_query, n, d)` and unit vectors"
-    found = F.normalize(query, dim=-1).flatten(1, 2)@classes.flatten(1, 2).mT
+    "`(tasks, n_query, n, n_way, m)`: of the patches of each query with those of each class"
+    query, classes = F.normalize(query, dim=-1), F.normalize(classes, dim=-1)
+    found = query.flatten(1, 2)@classes.flatten(1, 2).mT
     return found.unflatten(1, query.shape[1:3]).unflatten(-1, classes.shape[1:3])
-
-# %% ../../nbs/classifiers/patches.ipynb #fec0b5e1
-class _ByCosines(Baseline):
-    "A rule of these cosines: a class of it has `_rule`, cosines to `(tasks, n_query, n_way)`"
-    def __init__(self, shots):
-        super().__init__()
-        self.shots = check_choice('shots', shots, ('all', 'mean'))
-
-    def scores(self, support, query):
-        classes = F.normalize(_class_sets(support, self.shots), dim=-1)
-        parts = _portions(query, classes.shape[:3].numel()*query.shape[2])
-        return torch.cat([self._rule(_cosines(part, classes)) for part in parts], 1)
 
 # %% ../../nbs/classifiers/patches.ipynb #ca46c9fb
 @register('dn4')
-class DN4(_ByCosines):
+class DN4(Baseline):
     "DN4 (Li et al., 2019): sum of the cosines of each query patch with its k nearest of a class"
     def __init__(self,
         k:int=3, # nearest patches; where a class has fewer, all of them
-        shots:str='all', # patches of all shots of a class, or of their 'mean'
     ):
-        super().__init__(shots)
+        super().__init__()
         self.k = check_count('k', k)
-
-    def _rule(self, cosines):
+    def scores(self, support, query):
+        cosines = _cosines(query, support.flatten(2, 3))
         return cosines.topk(min(self.k, cosines.shape[-1])).values.sum((2, -1))
 
 # %% ../../nbs/classifiers/patches.ipynb #b4b6f90b
 @register('max_similarity')
-class MaxSimilarity(_ByCosines):
+class MaxSimilarity(Baseline):
     "Largest similarity (chamfer, MaxSim): mean cosine of each patch with its nearest, both ways"
-    def __init__(self,
-        shots:str='all', # patches of all shots of a class, or of their 'mean'
-    ):
-        super().__init__(shots)
-
-    def _rule(self, cosines):
+    def scores(self, support, query):
+        cosines = _cosines(query, support.flatten(2, 3))
         return (cosines.amax(-1).mean(2)+cosines.amax(2).mean(-1))/2
-
-# %% ../../nbs/classifiers/patches.ipynb #1a34f81f
-def _centralities(to_class, to_query, katz):
-    "Centralities of the classes' patches `(..., m)` from the steps A and B `(..., n, m)`"
-    walk, eye = to_query@to_class.mT, torch.eye(to_query.shape[-2]).to(to_query)
-    if katz == 1: # stationary: the walk keeps the sum, so the row of ones sets it
-        own = torch.linalg.solve(eye-(1-1e-5)*walk+1, torch.ones_like(walk[..., 0]))
-        return (own.unsqueeze(-2)@to_class).squeeze(-2)
-    wanted = katz**2*walk.sum(-1)+katz*to_query.sum(-1)
-    own = torch.linalg.solve(eye-katz**2*walk, wanted)
-    return katz*((own+1).unsqueeze(-2)@to_class).squeeze(-2)
 
 # %% ../../nbs/classifiers/patches.ipynb #e01f9519
 @register('mcl')
-class MCL(_ByCosines):
+class MCL(Baseline):
     "MCL (Liu et al., 2022): log share of a class in the visits of a random walk over patches"
     def __init__(self,
         gamma:float=20., # sharpness of the steps from the query to all classes
         gamma_back:float=10., # sharpness of the steps from a class's patch to the query
         katz:float=0.5, # attenuation of a step, in (0, 1]; 1: the stationary distribution
-        shots:str='mean', # patches of the 'mean' of the shots of a class, or of 'all'
     ):
-        super().__init__(shots)
+        super().__init__()
         self.gamma = check_number('gamma', gamma, '[0, inf)')
         self.gamma_back = check_number('gamma_back', gamma_back, '[0, inf)')
         self.katz = check_number('katz', katz, '(0, 1]')
 
-    def _rule(self, cosines):
+    def scores(self, support, query):
+        cosines, katz = _cosines(query, support.mean(2)), self.katz
         flat = cosines.flatten(-2)
-        steps = (self.gamma*flat).softmax(-1), (self.gamma_back*flat).softmax(-2)
-        found = _centralities(*steps, self.katz).unflatten(-1, cosines.shape[-2:]).sum(-1)
-        share = found/found.sum(-1, keepdim=True)
+        to_class, to_query = (self.gamma*flat).softmax(-1), (self.gamma_back*flat).softmax(-2)
+        walk, eye = to_query@to_class.mT, torch.eye(flat.shape[-2]).to(flat)
+        if katz == 1: # stationary: the walk keeps the sum, so the row of ones sets it
+            own = torch.linalg.solve(eye-(1-1e-5)*walk+1, torch.ones_like(walk[..., 0]))
+            visits = own.unsqueeze(-2)@to_class
+        else:
+            wanted = katz**2*walk.sum(-1)+katz*to_query.sum(-1)
+            own = torch.linalg.solve(eye-katz**2*walk, wanted)
+            visits = katz*((own+1).unsqueeze(-2)@to_class)
+        visits = visits.squeeze(-2).unflatten(-1, cosines.shape[-2:]).sum(-1)
+        share = visits/visits.sum(-1, keepdim=True)
         return share.clamp_min(torch.finfo(share.dtype).tiny).log()
 
 # %% ../../nbs/classifiers/patches.ipynb #8b134f53
-def _ridge(x, strength):
-    "The square matrix with `strength` added to its diagonal"
-    return x+strength*torch.eye(x.shape[-1]).to(x)
-
 def _error_by_rows(query, rows, strength, factor):
     "Squared errors `(tasks, n_way, patches)` by systems of one row for each of `rows`"
-    inverse = torch.linalg.inv(_ridge(rows@rows.mT, strength))
+    inverse = torch.linalg.inv(rows@rows.mT+strength*torch.eye(rows.shape[-2]).to(rows))
     products = (query@rows.flatten(1, 2).mT).unflatten(-1, rows.shape[1:3]).transpose(1, 2)
     weights = products@inverse
     fitted = (weights*products).sum(-1)
@@ -122,12 +85,10 @@ def _error_by_rows(query, rows, strength, factor):
 
 def _error_by_features(query, rows, strength, factor):
     "The same by systems of one row for each feature"
-    square = rows.mT@rows
-    rebuild = torch.linalg.solve(_ridge(square, strength), square)
-    query = query[:, None]
+    square, query = rows.mT@rows, query[:, None]
+    rebuild = torch.linalg.solve(square+strength*torch.eye(rows.shape[-1]).to(rows), square)
     return (query-factor*query@rebuild).square().sum(-1)
 
-# %% ../../nbs/classifiers/patches.ipynb #05aa6c57
 @register('frn')
 class FRN(Baseline):
     "FRN (Wertheimer et al., 2021): minus the error of rebuilding a query from a class's patches"
@@ -135,42 +96,28 @@ class FRN(Baseline):
         alpha:float=0., # logarithm of the strength of the ridge, over patches/features
         beta:float=0., # logarithm of the factor on what is rebuilt
         temperature:float=1., # factor on the scores, > 0
-        divide:bool=True, # divide the features by the root of their number, as for ResNet-12
     ):
         super().__init__()
         check_number('temperature', temperature, '(0, inf)')
-        settings = dict(alpha=alpha, beta=beta, temperature=temperature)
-        for name, value in settings.items():
+        for name, value in dict(alpha=alpha, beta=beta, temperature=temperature).items():
             value = check_number(name, value, '(-inf, inf)')
             setattr(self, name, nn.Parameter(torch.tensor(value)))
-        self.divide = check_switch('divide', divide)
 
-# %% ../../nbs/classifiers/patches.ipynb #fbed3963
-@patch
-def scores(self:FRN,
-    support:Tensor, # `(tasks, n_way, n_shot, n, n_features)`
-    query:Tensor, # `(tasks, n_query, m, n_features)`
-)->Tensor: # `(tasks, n_query, n_way)`, negative
-    "Minus the mean squared error of the query's patches, times the temperature"
-    rows, (n, d) = support.flatten(2, 3), query.shape[2:]
-    if self.divide: rows, query = rows/d**0.5, query/d**0.5
-    alpha, beta, temperature = (o.to(rows) for o in (self.alpha, self.beta, self.temperature))
-    error = _error_by_rows if rows.shape[2] <= d else _error_by_features
-    settings = rows.shape[2]/d*alpha.exp()+1e-6, beta.exp()
-    parts = _portions(query, rows.shape[:2].numel()*n*min(rows.shape[2], d))
-    found = [error(part.flatten(1, 2), rows, *settings) for part in parts]
-    errors = torch.cat(found, -1).unflatten(-1, (-1, n)).mean(-1)
-    return -temperature*errors.mT
+    def scores(self, support, query):
+        rows, (n, d) = support.flatten(2, 3), query.shape[2:]
+        rows, query = rows/d**0.5, query/d**0.5
+        alpha, beta, temperature = (o.to(rows) for o in (self.alpha, self.beta, self.temperature))
+        error = _error_by_rows if rows.shape[2] <= d else _error_by_features
+        strength = rows.shape[2]/d*alpha.exp()+1e-6
+        errors = error(query.flatten(1, 2), rows, strength, factor=beta.exp())
+        return -temperature*errors.unflatten(-1, (-1, n)).mean(-1).mT
 
 # %% ../../nbs/classifiers/patches.ipynb #56d5a867
 @register('emd')
 class EMD(OfMetric):
     "EMD: exact transport with the weights and the cost of the paper's equations (15) to (18)"
     slow = True
-    def __init__(self,
-        centre:bool=False, # subtract the mean of its channels from each feature, in the cost
-    ):
-        super().__init__(EMDMetric(check_switch('centre', centre)))
+    def __init__(self): super().__init__(EMDMetric())
 
 @register('deepemd')
 class DeepEMD(OfMetric):
@@ -178,63 +125,18 @@ class DeepEMD(OfMetric):
     slow = True
     def __init__(self): super().__init__(EMDMetric(centre=True, weights='deepemd'))
 
-# %% ../../nbs/classifiers/patches.ipynb #d135f71a
-def _pot_solver():
-    "POT's solver of a batch of problems; `ImportError` where the installed POT has none"
-    try: from ot.batch import solve_batch
-    except ImportError as error:
-        raise ImportError("solver='pot' needs ot.batch, which POT has from version 0.9.6 on: pip "
-                          "install -U 'POT>=0.9.6', or take solver='fcam'") from error
-    return solve_batch
-
-def _pot_score(cost, r, c, eps, max_iter, tol):
-    "Scores `(tasks, n_query, n_way)` with the plans of `ot.batch`"
-    flat = [x.flatten(0, 2) for x in (cost, r, c)]
-    grad = 'autodiff' if torch.is_grad_enabled() and cost.requires_grad else 'detach'
-    settings = dict(max_iter=max_iter, tol=tol, grad=grad)
-    plan = _pot_solver()(flat[0], eps, *flat[1:], **settings).plan
-    missed = float((plan.detach().sum(-1)-flat[1].detach()).norm(dim=-1).max())
-    if not missed <= 2*tol:
-        warnings.warn(f'ot.batch stopped after {max_iter} iterations with a marginal error of up '
-                      f'to {missed:.1e} (eps {eps:.1e}, tol {tol:.1e}): raise eps or max_iter, or '
-                      'allow a larger tol', SinkhornWarning, stacklevel=2)
-    return ((1-flat[0])*plan).sum((-2, -1)).reshape(cost.shape[:3])
-
 # %% ../../nbs/classifiers/patches.ipynb #ff37d25c
 @register('sinkhorn')
 class Sinkhorn(Baseline):
     "Sinkhorn (Cuturi, 2013): entropic transport (14) to (18) with one eps for all pairs"
     def __init__(self,
         eps:float=0.1, # smoothness of the plan, in the unit of the cost
-        solver:str='fcam', # of this library, or 'pot': of `ot.batch` (`ImportError` without)
-        centre:bool=False, # subtract the mean of its channels from each feature, in the cost
-        max_iter:int=1000, # most iterations; `SinkhornWarning` where they do not suffice
-        tol:float=1e-5, # of POT: marginal error (L2) at which it stops
         weights:str='paper', # of the patches: 'paper', 'deepemd' or 'sharp', as `cross_weights`
     ):
         super().__init__()
         self.eps = check_number('eps', eps, '(0, inf)')
-        self.tol = check_number('tol', tol, '(0, 1)')
-        self.solver = check_choice('solver', solver, ('fcam', 'pot'))
-        self.centre = check_switch('centre', centre)
-        self.max_iter = check_count('max_iter', max_iter)
         self.weights = check_choice('weights', weights, weight_rules)
-        if solver == 'pot': _pot_solver()
-
-# %% ../../nbs/classifiers/patches.ipynb #0a9e0dde
-@patch
-def _score(self:Sinkhorn, query, proto):
-    weights = cross_weights(query, proto, self.weights)
-    problem = cosine_cost(query, proto, self.centre), *weights, self.eps
-    if self.solver == 'pot': return _pot_score(*problem, max_iter=self.max_iter, tol=self.tol)
-    return transport_score(*problem, max_iter=self.max_iter, check=False)
-
-@patch
-def scores(self:Sinkhorn,
-    support:Tensor, # `(tasks, n_way, n_shot, n, n_features)`
-    query:Tensor, # `(tasks, n_query, m, n_features)`
-)->Tensor: # `(tasks, n_query, n_way)`, in [-1, 1]
-    "Scores (18) with the mean prototypes"
-    proto = mean_prototypes(support, check=False)
-    parts = _portions(query, proto.shape[:3].numel()*query.shape[2])
-    return torch.cat([self._score(part, proto) for part in parts], 1)
+    def scores(self, support, query):
+        proto = support.mean(2)
+        weights = cross_weights(query, proto, self.weights)
+        return transport_score(cosine_cost(query, proto), *weights, self.eps, check=False)

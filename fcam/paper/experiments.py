@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
-from math import inf, sqrt
+from math import isfinite, sqrt
 from statistics import fmean, stdev, variance
 from typing import NamedTuple
 
@@ -16,8 +16,8 @@ from ..core.checks import check_choice
 from ..training.presets import Preset
 
 # %% auto #0
-__all__ = ['stages', 'holds', 'fails', 'undecided', 'Row', 'Claim', 'Experiment', 'part_preset', 'Training', 'training_of',
-           'encoder_of', 'mean_interval', 'Verdict', 'paired_verdict', 'overall']
+__all__ = ['stages', 'holds', 'fails', 'undecided', 'Row', 'Claim', 'Experiment', 'Training', 'training_of', 'encoder_of',
+           'mean_interval', 'Verdict', 'paired_verdict', 'overall']
 
 # %% ../../nbs/paper/experiments.ipynb #8955d08a
 stages = {'warm-up': 'warm-up', 'calibration (student)': 'calibration',
@@ -28,7 +28,7 @@ _test_settings = ('n_patches', 'crops', 'structured', 'n_episodes', 'rule_settin
 # %% ../../nbs/paper/experiments.ipynb #90afe725
 @dataclass(frozen=True)
 class Row:
-    "A line of a table: what is trained, what of it is measured, and how; `ValueError` for words"
+    "A line of a table: what is trained, what of it is measured, and how"
     name:str # as the table calls it
     stage:str='joint' # whose model is measured, a key of `stages`
     rule:str='own' # its metric, or the name of a baseline
@@ -47,27 +47,26 @@ class Row:
 
 # %% ../../nbs/paper/experiments.ipynb #8e317fa3
 class Claim(NamedTuple):
-    "The first row is said to have the larger value"
-    first:str # name of a row
-    second:str # name of another; or of the same, for two columns
+    "Row `better` beats row `than`: it has the larger value in a column"
+    better:str # name of a row
+    than:str # name of another; or of the same, for two columns
     column:str=None # default: every column that both have
-    of_second:str=None # column of the second row; default: the same
+    than_column:str=None # column of the row `than`; default: the same
     ours:bool=False # not a claim of the paper: it has no part in the verdict of the experiment
     def __str__(self):
-        if self.of_second: return f'{self.first}: {self.column} above {self.of_second}'
-        return f'{self.first} above {self.second}'
+        if self.than_column: return f'{self.better}: {self.column} above {self.than_column}'
+        return f'{self.better} above {self.than}'
 
 # %% ../../nbs/paper/experiments.ipynb #c26b953e
 @dataclass(frozen=True)
 class Experiment:
-    "A table or figure of the paper; `ValueError` for two rows of one name, or claims about none"
+    "A table or figure of the paper: its rows and its claims about them"
     name:str # as the command calls it
     claim:str # of the paper, in a sentence
     place:str # table or figure, and the data of the paper's numbers
     rows:tuple # of `Row`
     claims:tuple # of `Claim`
     paper:dict=field(default_factory=dict) # row name to `{column: number of the paper}`
-    settings:dict=field(default_factory=dict) # of `Preset`, for all rows
     shots:tuple=(1, 5) # K of the columns of an accuracy
     n_seeds:int=3 # trainings
     note:str='' # what a reader must know besides
@@ -99,29 +98,20 @@ _part_of = {
 _part_of = {name: part for part, names in _part_of.items() for name in names.split()}
 _own_epochs = {'warm-up': ('warmup_epochs',), 'calibration': ('calibration_epochs',),
                'meta-training': ('module_epochs', 'joint_epochs')}
+_all_epochs = dict.fromkeys((name for names in _own_epochs.values() for name in names), 0)
 
-# %% ../../nbs/paper/experiments.ipynb #38bb3d45
-def part_preset(
-    preset:Preset, # settings of a row
-    part:str, # 'warm-up', 'calibration' or 'meta-training'
-)->Preset: # with the epochs of this part alone, and all that does not matter for it at its default
-    "The settings that a part of the training has"
-    epochs = {name for names in _own_epochs.values() for name in names}
-    settings = {name: getattr(preset, name) for name in _names_of(part)}
-    return Preset(**dict.fromkeys(epochs, 0) | settings)
-
-def _names_of(part):
-    "The settings that matter for a part: those of the warm-up too, which make encoder and patches"
-    other = {name for names in _own_epochs.values() for name in names} - set(_own_epochs[part])
-    return sorted(name for name, of in _part_of.items() if of in ('warm-up', part)
-                  and name not in other)
+def _settings_of(part):
+    "Names of the settings of a part, and of the warm-up, whose encoder and patches it has"
+    other = _all_epochs.keys() - _own_epochs[part]
+    return sorted(f.name for f in fields(Preset)
+                  if _part_of[f.name] in ('warm-up', part) and f.name not in other)
 
 # %% ../../nbs/paper/experiments.ipynb #14081c8b
 @dataclass(frozen=True)
 class Training:
     "A part of a training that rows share"
     part:str # 'warm-up', 'calibration' or 'meta-training'
-    preset:Preset # of `part_preset`
+    preset:Preset # with the settings of this part; all others at their defaults
     seed:int # of weights, order and crops
     start:Training=None # what it begins with; None: fresh weights
     network:str='teacher' # of a start that is a calibration; or 'student'
@@ -132,19 +122,12 @@ class Training:
     )->str: # 12 hexadecimal digits
         "What decides the result, as a short digest"
         start = self.start and [self.start.key(fingerprint, precision), self.network]
-        settings, names = self.preset.settings(), _names_of(self.part)
-        own = {name: settings[name] for name in names} # a new one for another part changes nothing
-        facts = [fingerprint, precision, self.part, self.seed, own, start]
-        text = json.dumps(facts, sort_keys=True)
+        settings = self.preset.settings()
+        own = {name: settings[name] for name in _settings_of(self.part)}
+        decisive = [fingerprint, precision, self.part, self.seed, own, start]
+        text = json.dumps(decisive, sort_keys=True)
         return blake2b(text.encode(), digest_size=6).hexdigest()
-    def folder(self,
-        fingerprint:str, # of the data
-        precision:str, # that was asked for
-    )->str:
-        "The name of its folder"
-        return f'{self.part}-{self.key(fingerprint, precision)}'
 
-# %% ../../nbs/paper/experiments.ipynb #c9c229d6
 def training_of(
     row:Row, # what is measured
     preset:Preset, # settings, without the row's own
@@ -155,20 +138,20 @@ def training_of(
     if unknown: raise ValueError(f'{row.name} has a setting {sorted(unknown)[0]!r}, which is none')
     p, last, chain = replace(preset, **row.settings), stages[row.stage], None
     for part, names in _own_epochs.items():
-        n_epochs = sum(getattr(p, name) for name in names)
-        if part == last and not n_epochs: raise ValueError(
+        if any(getattr(p, name) for name in names):
+            network = row.network if chain and chain.part == 'calibration' else 'teacher'
+            own = {name: getattr(p, name) for name in _settings_of(part)}
+            chain = Training(part, Preset(**_all_epochs | own), seed, start=chain,
+                             network=network, on=row.trained_on)
+        elif part == last: raise ValueError(
             f'{row.name} is measured after {row.stage}, which has no epochs: give {names[-1]}')
-        network = row.network if chain and chain.part == 'calibration' else 'teacher'
-        if n_epochs: chain = Training(part, part_preset(p, part), seed, start=chain,
-                                      network=network, on=row.trained_on)
         if part == last: return chain
 
-# %% ../../nbs/paper/experiments.ipynb #35e3c45a
 def encoder_of(
     row:Row, # what is measured
     training:Training, # of `training_of`
 )->tuple: # a training, and the stage of it that left the encoder
-    "Whose features a row is measured on"
+    "Whose features a row is measured on: the stage `module` trains with a frozen encoder"
     if row.stage != 'module': return training, row.stage
     start = training.start
     return start, 'warm-up' if start.part == 'warm-up' else f'calibration ({row.network})'
@@ -183,7 +166,6 @@ def mean_interval(
     if n < 2: return mean, None
     return mean, float(t.ppf(0.975, n - 1))*stdev(values)/sqrt(n)
 
-# %% ../../nbs/paper/experiments.ipynb #b89d52a7
 def _pooled_interval(samples):
     "Mean of the samples' means, and half the width of its interval by the spread within them"
     from scipy.stats import t
@@ -191,14 +173,6 @@ def _pooled_interval(samples):
     if not n: return mean, None
     spread = sum(variance(values)/len(values) for values in samples if len(values) > 1)
     return mean, float(t.ppf(0.975, n))*sqrt(spread)/len(samples)
-
-def _differences(first, second):
-    "Differences task by task, of the tasks that both have; `ValueError` for values not finite"
-    pairs = list(zip(map(float, first), map(float, second)))
-    if not pairs: raise ValueError('a claim compares two rows, and one of them has no values')
-    if not all(-inf < x < inf for pair in pairs for x in pair):
-        raise ValueError('a value is not finite: look at the measurement')
-    return [a - b for a, b in pairs]
 
 # %% ../../nbs/paper/experiments.ipynb #85bb027c
 holds, fails, undecided = 'holds', 'does not hold', 'not decided at this size'
@@ -211,36 +185,32 @@ class Verdict:
     over:str # what the interval is over: 'tasks' or 'trainings'
     per_seed:tuple # mean difference of each seed
     @property
-    def word(self):
-        "One of three"
+    def outcome(self):
+        "`holds`, `fails` or `undecided`"
         if self.half is None or abs(self.mean) <= self.half: return undecided
         return holds if self.mean > 0 else fails
-    def __str__(self):
-        half = '' if self.half is None else f' ± {self.half:.2f}'
-        return f'{self.mean:+.2f}{half} over {self.over}: {self.word}'
 
-# %% ../../nbs/paper/experiments.ipynb #5a6e5666
 def paired_verdict(
-    first:list, # a seed: the values of the row that is said to be larger, task by task
-    second:list, # a seed: those of the other
+    better:list, # a seed: the values of the row that is said to be larger, task by task
+    than:list, # a seed: those of the other
     same_encoder:bool=False, # are both measured on the features of one encoder?
-    least:int=3, # trainings that an interval over them needs
 )->Verdict:
-    "Compares two rows, over trainings where there are enough; `ValueError` for unequal seeds"
-    if len(first) != len(second) or not first: raise ValueError(
-        f'{len(first)} and {len(second)} seeds: compare rows of the same seeds, one or more')
-    found = [_differences(*pair) for pair in zip(first, second)]
-    per_seed = tuple(map(fmean, found))
-    over_tasks = same_encoder and len(found) < least
-    mean, half = _pooled_interval(found) if over_tasks else mean_interval(per_seed)
-    if not over_tasks and len(found) < least: half = None
-    over = 'tasks' if over_tasks else 'trainings'
-    return Verdict(mean, half, over=over, per_seed=per_seed)
+    "Compares two rows over the tasks that both have; `ValueError` for unequal seeds"
+    if len(better) != len(than) or not better: raise ValueError(
+        f'{len(better)} and {len(than)} seeds: compare rows of the same seeds, one or more')
+    differences = [[float(a) - float(b) for a, b in zip(*pair)] for pair in zip(better, than)]
+    if not all(differences): raise ValueError(
+        'a claim compares two rows, and one of them has no values')
+    if not all(isfinite(value) for values in differences for value in values):
+        raise ValueError('a value is not finite: look at the measurement')
+    per_seed, few = tuple(map(fmean, differences)), len(differences) < 3
+    if few and same_encoder: return Verdict(*_pooled_interval(differences), 'tasks', per_seed)
+    mean, half = mean_interval(per_seed)
+    return Verdict(mean, None if few else half, 'trainings', per_seed)
 
-# %% ../../nbs/paper/experiments.ipynb #25f1942c
 def overall(
-    words:list, # the `word` of each verdict
+    outcomes:list, # of the verdicts
 )->str:
     "Holds where all claims hold, does not hold where one does not, else not decided"
-    if not words or fails not in words and undecided in words: return undecided
-    return fails if fails in words else holds
+    if not outcomes or fails not in outcomes and undecided in outcomes: return undecided
+    return fails if fails in outcomes else holds

@@ -1,15 +1,13 @@
 """Trains and tests CIFAR-FS, then FC100, at the published width: `python nbs/measured/published_width.py RUNS`
 
-Started again it goes on where it was; a signal ends it after the batch, and what is lost otherwise are ten minutes.
+Whatever ended it, the same command goes on after the last epoch that was finished.
 In RUNS lie the trainings (`lab`), the accuracy of each task (`lab/measured`), and a summary (`summary.json`) that
 grows row by row. The images are those of RUNS/cifar100, a folder for each class, or else torchvision's CIFAR-100.
 The notebook `measured/published_width` says why the settings are what they are."""
 import json, sys
 from pathlib import Path
 
-from fcam.evaluate import Accuracy
-from fcam.training.checkpoint import Interrupted
-from fcam.evaluate import FeatureBank, evaluate
+from fcam.evaluate import Accuracy, FeatureBank, evaluate
 from fcam.metric import CosineMetric
 from fcam.paper.experiments import Row, training_of
 from fcam.runs.record import machine
@@ -114,6 +112,4 @@ def main(runs):
         chain = Chain(runs, name, seed)
         chain.meta_training(chain.pretraining(('L_CE alone, averaged', 'UniCon KL')), list(metrics)[:3])
 
-if __name__ == '__main__':
-    try: main(Path(sys.argv[1]).expanduser().resolve())
-    except Interrupted as e: sys.exit(f'{e}; the same command goes on')
+if __name__ == '__main__': main(Path(sys.argv[1]).expanduser().resolve())
