@@ -149,7 +149,7 @@ def run_facts(
     start:dict=None, # the facts of the weights that it begins with; default: fresh ones
 )->dict: # as `RunFolder` takes them
     "What decides the result of a run, and `on` what machine, which decides its last digits"
-    on = dict(torch=torch.__version__, device=str(device), threads=torch.get_num_threads())
+    on = dict(torch=str(torch.__version__), device=str(device), threads=torch.get_num_threads())
     return dict(settings=preset.settings(), seed=seed, data=data.fingerprint(), n_ranks=n_ranks(),
                 precision=precision, start=start, on=on)
 
@@ -200,11 +200,11 @@ class RunFolder:
                 f'the run in {self.path} was interrupted in {state["call"]}: call that first')
             self.plans[call] = plan
             return list(plan), None
-        if place(call) < place(state['call']): return None, None
         if self.plans[call] != plan:
             begun, now = (', '.join(f'{n} epochs of {name}' for name, n in o.items())
                           for o in (self.plans[call], plan))
             raise ValueError(f'{call} of the run in {self.path} was begun with {begun}, not {now}')
+        if place(call) < place(state['call']): return None, None
         return list(plan)[list(plan).index(state['stage']):], state
     def saver(self,
         call:str, # 'pretrain' or 'meta_train'
