@@ -117,7 +117,7 @@ def trained(self:Laboratory,
         precision=learn.precision, settings=preset.settings(), history=learn.history,
         seconds=round(sum(row['seconds'] for row in learn.history), 1),
         start=start and [start.parent.parent.name, stage])
-    rmtree(folder/'checkpoints', ignore_errors=True)           # nothing goes on from them
+    (folder/'checkpoint.pt').unlink(missing_ok=True)           # nothing goes on from it
     return folder
 
 # %% ../../nbs/paper/laboratory.ipynb #a23a71d9

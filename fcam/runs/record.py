@@ -65,7 +65,7 @@ def results_folder(
     finally:
         saved = [file for file in path.glob('[!.]*') if file.name != 'log.txt']
         if is_main() and not saved:
-            for name in ('log.txt', '.lock', '.owner.json'): (path/name).unlink(missing_ok=True)
+            for name in ('log.txt', '.lock'): (path/name).unlink(missing_ok=True)
             with suppress(OSError): path.rmdir()
 
 # %% ../../nbs/runs/record.ipynb #5f75db4d

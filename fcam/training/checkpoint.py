@@ -162,8 +162,9 @@ class RunFolder:
         facts:dict, # that decide the result: those of `run_facts`
     ):
         self.path = Path(folder).expanduser().absolute()
-        self.lock = from_main(lambda: lock_folder(folder) if is_main() else None)
-        self.facts, self.plans, self.finished = facts, {}, set()
+        self.lock, self.facts, self.plans, self.finished = None, facts, {}, set()
+        def lock(): self.lock = lock_folder(folder)
+        from_main(lock)                                        # rank 0 has it for all
         try:
             with main_prints(): self.state = self._read()
         except BaseException:
