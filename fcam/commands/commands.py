@@ -272,7 +272,7 @@ def support_from_folder(
 # %% ../../nbs/commands/commands.ipynb #474d8e37
 def _readable(images):
     "The files, those of folders too; an error for one that cannot be read, before any work"
-    from fcam.images.pixels import image_files, load_image
+    from fcam.images.pixels import image_files, measure_image
     paths = []
     for path in map(Path, images):
         found = image_files(path) if path.is_dir() else [path]
@@ -283,26 +283,20 @@ def _readable(images):
             raise FileNotFoundError(f'no file matches {str(path)!r}: give paths of images')
         if not path.is_file(): raise FileNotFoundError(
             f'{path} is no file: give paths of images, or of folders of them')
-        load_image(path)
+        measure_image(path)
     return paths
 
 # %% ../../nbs/commands/commands.ipynb #076bd4de
-def _classified(clf, path):
-    "One row of the predictions"
-    label, probs = clf.predict(path)
-    shares = {f'p({name})': round(p, 4) for name, p in probs.items()}
-    return dict(image=str(path), label=label, probability=round(probs[label], 3)) | shares
-
-def _figures(record, clf, paths, n_figures):
-    "Figures of the first decisions, and a word where there are more images"
+def _figures(record, clf, decisions, paths):
+    "Figures of the first decisions, and how many they are where there are more images"
     if not hasattr(clf.model.metric, 'transport'): return
-    for i, path in enumerate(paths[:n_figures]):
+    for i, (decision, path) in enumerate(zip(decisions, paths)):
         name = re.sub(r'[^\w.-]+', '_', path.stem)[:60]
         record.keep(f'{i + 1:03d}-{name}.png',
-                    lambda file: clf.explain(path).savefig(file, dpi=110))
-        record.log.status(f'figure {i + 1} of {min(n_figures, len(paths))}')
-    if len(paths) > n_figures: record.log.line(
-        f'figures of the first {n_figures} of {len(paths)} images: --figures says how many')
+                    lambda file: clf.explain(decision).savefig(file, dpi=110))
+        record.log.status(f'figure {i + 1} of {len(decisions)}')
+    if len(paths) > len(decisions): record.log.line(f'figures of the first {len(decisions)} '
+        f'of {len(paths)} images: --figures says how many')
 
 # %% ../../nbs/commands/commands.ipynb #b20ef2ad
 def fcam_predict(
@@ -339,19 +333,23 @@ def _predict(clf, paths, folder, words):
     from fcam.runs.progress import RunLog
     from fcam.runs.provenance import machine, model_facts
     from fcam.runs.record import Record
-    log, rows = RunLog(quiet='quiet' in words), []
+    log, rows, decisions = RunLog(quiet='quiet' in words), [], []
     record = Record(folder, log, command='fcam_predict', machine=machine(clf.model.device),
         command_line=command_line('fcam_predict', words), precision=clf.precision,
         support=str(Path(words['support']).expanduser().resolve()),
         model=model_facts(words['model'], clf.model), classes=clf.classes)
     for i, path in enumerate(paths):
         log.status(f'image {i + 1} of {len(paths)}')
-        rows.append(_classified(clf, path))
+        found = clf.decide(path)
+        if i < words.get('figures', 20): decisions.append(found)
+        shares = {f'p({name})': round(p, 4) for name, p in found.probs.items()}
+        rows.append(dict(image=str(path), label=found.label,
+                         probability=round(found.probs[found.label], 3)) | shares)
     shown = [{k: printable(row[k]) for k in ('image', 'label', 'probability')} for row in rows]
     log.line(DataFrame(shown).to_string(index=False), always=True)
     record.keep_table('predictions.csv', DataFrame(rows))
     record.result(results=rows)
-    _figures(record, clf, paths, words.get('figures', 20))
+    _figures(record, clf, decisions, paths)
     record.end()
     return rows
 

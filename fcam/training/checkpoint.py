@@ -36,7 +36,7 @@ from ..core.distributed import gathered, is_main, largest, main_prints, n_ranks,
 from ..core.files import claim_folder, save_tensors
 from ..data import FewShotData
 from ..encoder import n_features_of
-from ..model import load_fcam, naming, read_tensors
+from ..model import load_fcam, read_tensors
 from .presets import Preset
 from .results import stage_folders
 
