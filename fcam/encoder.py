@@ -12,7 +12,7 @@ import torch
 from fastcore.basics import patch
 from torch import nn, Tensor
 from torch.utils.checkpoint import checkpoint
-from torchvision.ops import drop_block2d
+
 
 from .core.checks import check_count, check_number
 
@@ -46,6 +46,7 @@ class ResBlock(nn.Module):
     def _finish(self, y, x):
         x = self.pool(self.act(y + self.shortcut(x)))
         if not self.drop_block: return x
+        from torchvision.ops import drop_block2d  # loaded only here, since it takes a second
         side = min(5, *x.shape[-2:])
         return drop_block2d(x, self.drop_block, side - 1 + side%2, training=self.training)
 

@@ -285,19 +285,28 @@ def _predict(clf, paths, folder, words):
     from fcam.runs.progress import RunLog
     from fcam.runs.record import machine, model_facts, Record
     log, rows = RunLog(quiet='quiet' in words), []
+    decisions, broken, n_figures = [], [], words.get('figures', 20)
     record = Record(folder, log, command='fcam_predict', machine=machine(clf.model.device),
         command_line=command_line('fcam_predict', words), precision=clf.precision,
         support=str(Path(words['support']).expanduser().resolve()),
         model=model_facts(words['model'], clf.model), classes=clf.classes)
     for i, path in enumerate(paths):
         log.status(f'image {i + 1} of {len(paths)}')
-        rows.append(_classified(clf, path))
+        try: found = clf.decide(path)
+        except ValueError as e:                                # the others keep their answers
+            broken.append(str(e))
+            continue
+        if len(decisions) < n_figures: decisions.append(found)
+        shares = {f'p({name})': round(p, 4) for name, p in found.probs.items()}
+        rows.append(dict(image=str(path), label=found.label,
+                         probability=round(found.probs[found.label], 3)) | shares)
     shown = [{k: printable(row[k]) for k in ('image', 'label', 'probability')} for row in rows]
     log.line(DataFrame(shown).to_string(index=False), always=True)
     record.keep_table('predictions.csv', DataFrame(rows))
     record.result(results=rows)
-    _figures(record, clf, paths, words.get('figures', 20))
+    _figures(record, clf, decisions, [Path(row['image']) for row in rows])
     record.end()
+    if broken: raise ValueError('not classified: ' + '; '.join(broken))
     return rows
 
 # %% ../../nbs/commands/commands.ipynb #94568072

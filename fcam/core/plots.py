@@ -15,7 +15,6 @@ from matplotlib.font_manager import findfont, FontProperties, get_font
 from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 from torch import Tensor
-from torchvision.utils import make_grid
 
 from .checks import check_number
 
@@ -53,6 +52,7 @@ def to_image(
 # %% ../../nbs/core/plots.ipynb #b7bfafe6
 def _side_by_side(patches, mean, std, n_cols):
     "`(h, w, 3)`: patches in rows of `n_cols`, on white"
+    from torchvision.utils import make_grid  # loaded only here, since it takes a second
     images = torch.from_numpy(to_image(patches, mean, std)).movedim(-1, -3)
     return make_grid(images, nrow=n_cols, padding=1, pad_value=1.).movedim(0, -1).numpy()
 
