@@ -220,7 +220,7 @@ def support_from_folder(
 def _readable(images):
     "The files, those of folders too; an error for one that cannot be read, before any work"
     from fcam.images.folders import image_files
-    from fcam.images.pixels import load_image
+    from fcam.images.pixels import measure_image
     paths = []
     for path in map(Path, images):
         found = image_files(path) if path.is_dir() else [path]
@@ -231,26 +231,20 @@ def _readable(images):
             raise FileNotFoundError(f'no file matches {str(path)!r}: give paths of images')
         if not path.is_file(): raise FileNotFoundError(
             f'{path} is no file: give paths of images, or of folders of them')
-        load_image(path)
+        measure_image(path)
     return paths
 
 # %% ../../nbs/commands/commands.ipynb #076bd4de
-def _classified(clf, path):
-    "One row of the predictions"
-    label, probs = clf.predict(path)
-    shares = {f'p({name})': round(p, 4) for name, p in probs.items()}
-    return dict(image=str(path), label=label, probability=round(probs[label], 3)) | shares
-
-def _figures(record, clf, paths, n_figures):
-    "Figures of the first decisions, and a word where there are more images"
+def _figures(record, clf, decisions, paths):
+    "Figures of the first decisions, and how many they are where there are more images"
     if not hasattr(clf.model.metric, 'transport'): return
-    for i, path in enumerate(paths[:n_figures]):
+    for i, (decision, path) in enumerate(zip(decisions, paths)):
         name = re.sub(r'[^\w.-]+', '_', path.stem)[:60]
         record.keep(f'{i + 1:03d}-{name}.png',
-                    lambda file: clf.explain(path).savefig(file, dpi=110))
-        record.log.status(f'figure {i + 1} of {min(n_figures, len(paths))}')
-    if len(paths) > n_figures: record.log.line(
-        f'figures of the first {n_figures} of {len(paths)} images: --figures says how many')
+                    lambda file: clf.explain(decision).savefig(file, dpi=110))
+        record.log.status(f'figure {i + 1} of {len(decisions)}')
+    if len(paths) > len(decisions): record.log.line(f'figures of the first {len(decisions)} '
+        f'of {len(paths)} images: --figures says how many')
 
 # %% ../../nbs/commands/commands.ipynb #b20ef2ad
 def fcam_predict(
