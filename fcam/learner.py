@@ -22,7 +22,7 @@ from fastai.torch_core import get_model, set_seed
 from fastcore.basics import patch
 from fastcore.foundation import L
 
-from .core.device import check_precision, choose_device, choose_precision, ThreadsByLoad
+from .core.device import check_precision, choose_device, choose_precision
 from .core.distributed import check_divides, from_main, is_main, join, n_ranks
 from .data import FewShotData
 from .encoder import n_features_of, ResNet12
@@ -138,8 +138,7 @@ def fcam_learner(
         facts = run_facts(preset, data, seed, device, precision, start=start and start.facts)
         run = RunFolder(folder, facts, n_bytes)
         precision = run.facts['precision']
-    with ThreadsByLoad(): precision = from_main(lambda: choose_precision(precision, device, encoder,
-                                                preset.patch_size, bs=preset.bs))
+    precision = from_main(lambda: choose_precision(precision, device))
     learn = FCAMLearner(data, encoder, preset, device=device, cbs=cbs, precision=precision)
     if start: learn.begun_with = start.put(learn.model)  # whose weights they were
     return _go_on(learn, run) if run else learn

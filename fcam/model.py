@@ -30,7 +30,7 @@ from .core.files import save_tensors, write_file, write_json
 from .core.plots import plot_decision
 from .encoder import n_features_of, ResNet12
 from .episodes import image_lists, mean_prototypes, structured_fc
-from .evaluate import Accuracy, embed, enough_views, eval_mode, evaluate, evaluation_precision
+from .evaluate import Accuracy, embed, enough_views, eval_mode, evaluate
 from .evaluate import task_features
 from .images.pixels import channels_first, load_image, shrink_image
 from .images.store import ImageStore
@@ -266,7 +266,7 @@ def chosen_precision(self:FCAM,
     if on_cpu and not told and not many: return 'float32'
     key = known, str(self.device)
     if key not in self._chosen:
-        self._chosen[key] = evaluation_precision(self.encoder, known, self.patches.size)
+        self._chosen[key] = choose_precision('auto', self.device)
     return self._chosen[key]
 
 # %% ../nbs/10_model.ipynb #12c317c9

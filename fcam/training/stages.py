@@ -33,7 +33,7 @@ from torch import nn, Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from ..calibration import check_loss, FeatureCalibration
-from ..core.device import autocast, free_on, HalfPrecision, ThreadsByLoad
+from ..core.device import autocast, HalfPrecision
 from ..core.distributed import main_prints, n_ranks, several
 from ..data import FewShotData
 from ..encoder import checkpointed
@@ -215,8 +215,7 @@ def tuned(
     fixed = flags.deterministic or torch.are_deterministic_algorithms_enabled()
     flags.benchmark = before or not fixed
     try:
-        with ThreadsByLoad() as look:
-            with learn.added_cbs(Callback(after_batch=lambda self: look())): yield
+        yield
     finally: flags.benchmark = before
 
 # %% ../../nbs/training/stages.ipynb #e93a0956
@@ -522,6 +521,9 @@ def _activation_bytes(encoder, size, precision):
     return (four - two)//2                                     # without weights and their copies
 
 # %% ../../nbs/training/stages.ipynb #b83c744d
+def _free_on(device):
+    return torch.cuda.mem_get_info(device)[0] if device.type == 'cuda' else float('inf')
+
 def memory_is_short(
     encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`; it is not changed
     n_patches:int, # that go through it at once
@@ -530,7 +532,7 @@ def memory_is_short(
 )->bool:
     "Whether the activations of a training step would take more than half of the free memory"
     device = next(encoder.parameters()).device
-    return 2*n_patches*_activation_bytes(encoder, size, precision) > free_on(device)
+    return 2*n_patches*_activation_bytes(encoder, size, precision) > _free_on(device)
 
 # %% ../../nbs/training/stages.ipynb #d5ca6660
 def meta_learner(
