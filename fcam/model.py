@@ -257,7 +257,7 @@ FCAM.precision = property(lambda self: self._precision, _set_precision,
 # %% ../nbs/10_model.ipynb #371ef228
 @patch
 def chosen_precision(self:FCAM,
-    many:bool=True, # are there many images, so that a trial on the CPU pays?
+    many:bool=True, # are there many images? For a few a CPU computes in float32
 )->str: # 'float32', 'bfloat16' or 'float16'
     "In which precision the model computes where it is; `ValueError` where that cannot be"
     if self.precision != 'auto': return choose_precision(self.precision, self.device)
@@ -266,7 +266,8 @@ def chosen_precision(self:FCAM,
     if on_cpu and not told and not many: return 'float32'
     key = known, str(self.device)
     if key not in self._chosen:
-        self._chosen[key] = choose_precision('auto', self.device)
+        again = on_cpu and known == 'float32'                # as the model was trained
+        self._chosen[key] = known if again else choose_precision('auto', self.device)
     return self._chosen[key]
 
 # %% ../nbs/10_model.ipynb #12c317c9
