@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['Accuracy', 'eval_mode', 'embed', 'Mirrored', 'FreshFeatures', 'FeatureBank', 'enough_views', 'evaluate',
-           'evaluation_precision', 'task_features', 'mean_feature']
+           'task_features', 'mean_feature']
 
 # %% ../nbs/09_evaluate.ipynb #1bb29fa1
 from contextlib import contextmanager
 from inspect import signature
+from math import prod
 from zlib import crc32
 
 import numpy as np
@@ -20,10 +21,8 @@ from torch import nn, Tensor
 from .classifiers.named import baseline
 from .classifiers.rules import Baseline
 from .core.checks import check_count, check_seed
-from .core.device import autocast, check_precision, choose_precision, empty_tensor
-from .core.device import measured_speeds, ThreadsByLoad
-from .core.distributed import from_main, gathered, is_main, n_ranks, rank
-from .encoder import ResNet12
+from .core.device import autocast, check_precision, megabytes
+from .core.distributed import gathered, is_main, n_ranks, rank
 from .episodes import mean_prototypes, sample_episodes, structured_fc, used_images
 from .images.store import ImageStore
 from .patches import named_generator, RandomPatches
@@ -191,7 +190,7 @@ def _portions(parts, bs):
 
 # %% ../nbs/09_evaluate.ipynb #0e2bd290
 class FeatureBank(FreshFeatures):
-    "Each image embedded once a view, then looked up; called like `FreshFeatures`"
+    "Each image embedded once a view, then looked up as in `FreshFeatures`; `MemoryError` if too large"
     def __init__(self,
         encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`; used in eval mode
         store:ImageStore, # images of the classes to be told apart
@@ -201,13 +200,12 @@ class FeatureBank(FreshFeatures):
         images:Tensor=None, # positions of the images that will be asked for; default: all
         bs:int=None, # patches a forward call; default: by their size and the device
         progress:bool=False, # show a bar
-        place:str='auto', # 'device', 'memory', 'disk' (folder for temporary files), or by room
         precision:str='float32', # as for `FreshFeatures`
     ):
         super().__init__(encoder, store, patches, seed=seed, bs=bs, precision=precision)
         n_views = check_count('n_views', n_views)
         self.n_views = 1 if patches.crops == 'grid' else n_views         # a grid has no other
-        self.place, self.bank = place, None
+        self.bank = None
         images = torch.arange(len(store)) if images is None else torch.as_tensor(images).unique()
         self.row = torch.full((len(store),), -1)
         self.row[images] = torch.arange(len(images))
@@ -246,30 +244,33 @@ def _embedded(self:FeatureBank, chunks):
         yield found, places, found.isfinite().all()
 
 # %% ../nbs/09_evaluate.ipynb #535d89fd
+def _empty_bank(shape, dtype, device):
+    "A tensor on the device where it takes at most half of the free memory there, else on the host"
+    n_bytes = prod(shape)*dtype.itemsize
+    if device.type == 'cuda' and 2*n_bytes > torch.cuda.mem_get_info(device)[0]: device = 'cpu'
+    try: return torch.empty(shape, dtype=dtype, device=device)
+    except RuntimeError as error:
+        raise MemoryError(f'the features of {shape[0]} images in {shape[1]} views take '
+                          f'{megabytes(n_bytes)}: take fewer views, patches or images') from error
+
 @patch
 def _fill(self:FeatureBank, n_images, chunks, progress):
     "Embeds the chunks and writes them into the bank; several ranks exchange 16 each at a time"
     fine, step = [], len(chunks) if n_ranks() == 1 else 16*n_ranks()
-    groups = [chunks[i:i + step] for i in range(0, len(chunks), step)]
-    with ThreadsByLoad() as look:
-        for group in groups:
-            mine = group[rank()::n_ranks()]
-            if progress: mine = progress_bar(mine, leave=False)
-            found = self._embedded(mine)
-            if n_ranks() > 1: found = sum(gathered(list(found)), [])
-            for part in found: fine.append(look(self._keep(n_images, *part)))
+    for group in (chunks[i:i + step] for i in range(0, len(chunks), step)):
+        mine = group[rank()::n_ranks()]
+        if progress: mine = progress_bar(mine, leave=False)
+        found = self._embedded(mine)
+        if n_ranks() > 1: found = sum(gathered(list(found)), [])
+        for features, places, finite in found:
+            if self.bank is None:
+                _check_features(finite)
+                shape = n_images, self.n_views, self.patches.n_patches, features.shape[-1]
+                self.bank = _empty_bank(shape, features.dtype, self.device)
+            flat, device = self.bank.flatten(0, 2), self.bank.device
+            flat[places.to(device, non_blocking=True)] = features.to(device)
+            fine.append(finite)                                # a GPU is asked at the end
     _check_features(torch.stack(fine).all())
-
-@patch
-def _keep(self:FeatureBank, n_images, features, places, finite):
-    "Writes some features; whether they are finite, which a GPU is not asked yet"
-    if self.bank is None:
-        shape = n_images, self.n_views, self.patches.n_patches, features.shape[-1]
-        self.bank = empty_tensor(shape, features.dtype, self.device, place=self.place)
-        _check_features(finite)
-    flat, device = self.bank.flatten(0, 2), self.bank.device
-    flat[places.to(device, non_blocking=True)] = features.to(device)
-    return finite
 
 # %% ../nbs/09_evaluate.ipynb #9477de3a
 @patch
@@ -402,31 +403,9 @@ def evaluate(
     mine = batches[rank()::n_ranks()]
     if progress and is_main(): mine = progress_bar(mine, leave=False)
     how = dict(structured=structured, sfc=sfc)
-    with ThreadsByLoad() as look:
-        results = [look(_scored(metric, features, tasks, e, **how)) for e in mine]
+    results = [_scored(metric, features, tasks, e, **how) for e in mine]
     accuracy = _in_order(results, batches)
     return Accuracy(accuracy, task | dict(seed=seed, images=_checksum(features)))
-
-# %% ../nbs/09_evaluate.ipynb #05ece01d
-def _slow_in_bfloat16():
-    "Whether this processor is much slower in bfloat16 than in float32"
-    with torch.random.fork_rng(devices=[]): small = ResNet12(8)
-    try: speeds = measured_speeds(small, bs=8, seconds=0.1)
-    except (RuntimeError, NotImplementedError): return True
-    return speeds['bfloat16'] < speeds['float32']/3
-
-def evaluation_precision(
-    encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`, where it is to compute
-    known:str=None, # in which it was trained
-    patch_size:int=32, # side of a patch, pixels
-)->str: # 'float32', 'bfloat16' or 'float16'
-    "In which precision an encoder is measured; the first of several processes decides for all"
-    device = next((p.device for p in encoder.parameters()), torch.device('cpu'))
-    def find():
-        again = known == 'float32' or known == 'bfloat16' and not _slow_in_bfloat16()
-        if device.type == 'cpu' and again: return known
-        return choose_precision('auto', device, encoder, patch_size=patch_size)
-    return from_main(find)
 
 # %% ../nbs/09_evaluate.ipynb #1b621b34
 def task_features(

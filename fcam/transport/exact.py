@@ -6,55 +6,11 @@
 __all__ = ['exact_plan']
 
 # %% ../../nbs/transport/exact.ipynb #f3b637a9
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.device import usable_cpus
 from .solver import check_problem
-
-# %% ../../nbs/transport/exact.ipynb #d2cf53c8
-def _checked_flow(r, c, cost):
-    "The plan of one problem, by POT's function with all its checks"
-    from ot import emd
-    return emd(r, c, cost, numItermax=1_000_000)
-
-@cache
-def _flow():
-    "What solves one problem: POT's simplex itself, where it can be had and gives the same"
-    even, cost = np.full(2, 0.5), np.array([[1., 0.], [0., 1.]])
-    try:
-        from ot.lp.emd_wrap import emd_c
-        def flow(r, c, cost):
-            plan, *_, code = emd_c(r, c, cost, 1_000_000, 1)
-            return plan if code == 1 else _checked_flow(r, c, cost)
-        same = np.array_equal(flow(even, even, cost), _checked_flow(even, even, cost))
-    except (ImportError, TypeError, ValueError): same = False
-    return flow if same else _checked_flow
-
-# %% ../../nbs/transport/exact.ipynb #3554c5b0
-def _n_threads(n_problems):
-    "One for each processor that this process may use; fewer where there is little to do"
-    return max(1, min(usable_cpus(), n_problems//500))
-
-def _solve_all(r, c, cost):
-    "The plans of all problems, arrays of float64 `(problems, n)`, `(problems, m)` and both"
-    plans, bare = np.zeros_like(cost), _flow()
-    full = (r != 0).all(1) & (c != 0).all(1)
-    equal = c*r.sum(1, keepdims=True)/c.sum(1, keepdims=True)  # as `emd`: the very same mass
-    def solve(part):
-        for i in part:
-            if full[i]: plans[i] = bare(r[i], equal[i], cost[i])
-            else: plans[i] = _checked_flow(r[i], c[i], cost[i])
-    n = _n_threads(len(cost))
-    if n == 1: solve(range(len(cost)))
-    else:
-        with ThreadPoolExecutor(n) as pool:
-            list(pool.map(solve, [range(i, len(cost), n) for i in range(n)]))
-    return plans
 
 # %% ../../nbs/transport/exact.ipynb #26676d9a
 def exact_plan(
@@ -63,9 +19,12 @@ def exact_plan(
     c:Tensor, # `(..., m)`, demand: not negative, sums to one
 )->Tensor: # `(..., n, m)`, no gradient, on the device and in the type of `cost`
     "Cheapest plans, each by itself on the CPU; `ValueError` for shapes or values without one"
+    from ot import emd
     lead, (n, m) = check_problem(cost, r, c, eps=1.), cost.shape[-2:]
     def flat(x, *size):
         return x.detach().double().cpu().expand(*lead, *size).reshape(-1, *size).contiguous()
     def share(x): return (x/x.sum(-1, keepdim=True)).numpy()
-    plan = _solve_all(share(flat(r, n)), share(flat(c, m)), cost=flat(cost, n, m).numpy())
-    return torch.from_numpy(plan).reshape(*lead, n, m).to(cost)
+    problems = zip(share(flat(r, n)), share(flat(c, m)), flat(cost, n, m).numpy())
+    plans = [emd(supply, demand, one, numItermax=1_000_000) for supply, demand, one in problems]
+    plans = np.stack(plans) if plans else np.empty((0, n, m))
+    return torch.from_numpy(plans).reshape(*lead, n, m).to(cost)
