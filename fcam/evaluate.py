@@ -190,7 +190,7 @@ def _portions(parts, bs):
 
 # %% ../nbs/09_evaluate.ipynb #0e2bd290
 class FeatureBank(FreshFeatures):
-    "Each image embedded once a view, then looked up as in `FreshFeatures`; `MemoryError` if too large"
+    "Each image embedded once a view, then looked up; `MemoryError` if there is no room for it"
     def __init__(self,
         encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`; used in eval mode
         store:ImageStore, # images of the classes to be told apart
