@@ -191,6 +191,8 @@ class FCAM(nn.Module):
         return dict(score_temperature=temperature, n_epochs=self.sfc_epochs, lr=self.sfc_lr)
     def chosen_precision(self)->str: # 'float32', 'bfloat16' or 'float16'
         "In which precision the model computes where it is; `ValueError` where that cannot be"
+        auto, trained_in = self.precision == 'auto', self.info.get('precision')
+        if auto and trained_in == 'float32' and self.device.type == 'cpu': return 'float32'
         return choose_precision(self.precision, self.device)
 
 # %% ../nbs/10_model.ipynb #12c317c9
