@@ -183,7 +183,11 @@ class FCAM(nn.Module):
         "The precision asked for, 'auto' at first; `ValueError` for other words"
         return self._precision
     @precision.setter
-    def precision(self, precision): self._precision = check_precision(precision, self.device)
+    def precision(self,
+        precision, # one of `precisions`
+    ):
+        "`ValueError` for another word, or float16 on a processor"
+        self._precision = check_precision(precision, self.device)
     @property
     def sfc(self):
         "The settings of this model for `structured_fc`, by name"

@@ -77,7 +77,7 @@ def line(self:RunLog,
 # %% ../../nbs/runs/progress.ipynb #c8ec9f3a
 class StageProgress(Callback):
     "A status in a terminal and a line an epoch elsewhere, with the time left of the stage"
-    order = 75
+    order = 85 # an epoch is reported once its checkpoint is written
     def __init__(self,
         log:RunLog, # prints and keeps the lines
     ): self.log = log

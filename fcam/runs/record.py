@@ -274,7 +274,7 @@ def train(self:Run)->FCAMLearner:
             self.keep('decision.png', lambda path: save_decision(model, data, path))
         self.end()
     except BaseException as error:
-        if learn.history and not model_saved: self._save()
+        if (self.folder/'checkpoint.pt').exists() and not model_saved: self._save()
         cause = 'interrupted' if isinstance(error, KeyboardInterrupt) else 'ended by an error'
         log.line(f'\n{cause}: what is finished is kept in {shown_path(self.folder)}', always=True)
         if not isinstance(error, (ValueError, FloatingPointError)):

@@ -172,15 +172,11 @@ class KeepBest(TrackerCallback):
     def before_train(self):
         if self.states is not None: return
         if self.start_accuracy is None: self.start_accuracy = self.learn.episode_validation.score()
-        self.copy(self.start_accuracy, 0)
+        self._copy(self.start_accuracy, 0)
     def after_epoch(self):
         super().after_epoch()
-        if self.new_best: self.copy(self.best, self.epoch + 1)
-    def copy(self,
-        accuracy:float, # of the modules as they stand, percent
-        n_epochs:int, # that are over
-    ):
-        "Takes the modules for the best ones"
+        if self.new_best: self._copy(self.best, self.epoch + 1)
+    def _copy(self, accuracy, n_epochs):
         self.best, self.epoch_of_best = accuracy, n_epochs
         self.states = [deepcopy(get_model(module).state_dict()) for module in self.modules()]
     def restore(self):
