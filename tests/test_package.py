@@ -11,7 +11,7 @@ models = sorted(p.parent.name for p in (package/'models').glob('*/config.json'))
 
 import_all = '''
 import importlib, json, pkgutil, fcam
-names = sorted(m.name.removeprefix('fcam.') for m in pkgutil.walk_packages(fcam.__path__, 'fcam.') if not m.ispkg)
+names = sorted(m.name.removeprefix('fcam.') for m in pkgutil.walk_packages(fcam.__path__, 'fcam.') if not m.ispkg and '._' not in m.name)
 for name in names: importlib.import_module(f'fcam.{name}')
 from importlib.metadata import version
 from importlib.resources import files
