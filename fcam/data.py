@@ -12,15 +12,11 @@ import textwrap
 from hashlib import blake2b
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import torch
-from fastai.data.core import DataLoaders
 from fastcore.basics import patch
 from fastcore.meta import delegates
 from PIL import ImageOps
-from torchvision.utils import make_grid
 
 from .core.checks import check_count
 from .core.device import megabytes
@@ -28,7 +24,7 @@ from .images.benchmarks import cifar_arrays, cub_layout, mini_imagenet_layout
 from .images.benchmarks import tiered_imagenet_layout
 from .images.folders import check_disjoint, folder_layout, left_out_line, printable
 from .images.glyphs import glyph_arrays
-from .images.store import ImageStore, split_images, StoreLoader
+from .images.store import ImageStore, split_images
 
 # %% auto #0
 __all__ = ['FewShotData']
@@ -139,8 +135,10 @@ def dls(self:FewShotData,
     shuffle:bool=True, # a fresh order every epoch
     seed:int|None=None, # of the order; None: from Python's `random`
     alternate_flips:bool=False, # mirror half of the images, the other half in the next epoch
-)->DataLoaders: # batches `((images, sizes), labels)`; the validation loader is empty
+): # fastai's `DataLoaders`: batches `((images, sizes), labels)`; the validation loader is empty
     "fastai loaders over the training classes; `ValueError` if not one batch can be filled"
+    from fastai.data.core import DataLoaders    # fastai takes a second, and not everybody trains
+    from fcam.images.store import StoreLoader
     check_count('bs', bs)
     if drop_last and len(self.train) < bs:
         raise ValueError(f'{len(self.train)} training images do not fill one batch of {bs}: '
@@ -161,6 +159,7 @@ class _Table(str):
 @patch
 def summary(self:FewShotData)->str: # a table as text
     "Images, classes, sizes (height x width), memory and broken files by set, and what was left out"
+    from pandas import DataFrame                # loaded only here, as Matplotlib below
     def extent(values):
         low, high = min(values), max(values)
         return f'{low}' if low == high else f'{low}-{high}'
@@ -169,7 +168,7 @@ def summary(self:FewShotData)->str: # a table as text
              'pixels': ' x '.join(extent(side) for side in o.sizes.T.tolist()),
              'memory': f'{megabytes(o.nbytes)} {o.device}', 'broken': len(o.skipped)}
             for name, o in self.sets.items()]
-    lines = [printable(self.name), pd.DataFrame(rows).to_string(index=False)]
+    lines = [printable(self.name), DataFrame(rows).to_string(index=False)]
     return _Table('\n'.join(lines + [left_out_line(self.left_out)]*bool(self.left_out)))
 
 # %% ../nbs/02_data.ipynb #b86ad492
@@ -179,8 +178,10 @@ def show_batch(self:FewShotData,
     n:int=8, # images of each class
     which:str='train', # 'train', 'valid' or 'test'
     seed:int|None=None, # of the choice; None: a fresh one
-)->plt.Figure: # one row per class
+): # a Matplotlib figure, one row per class
     "A figure of some images of some classes, whole, each in a white square"
+    import matplotlib.pyplot as plt
+    from torchvision.utils import make_grid
     if which not in self.sets:
         raise ValueError(f"which is 'train', 'valid' or 'test', not {which!r}")
     check_count('n_classes', n_classes)

@@ -16,14 +16,15 @@ from fastai.losses import CrossEntropyLossFlat
 from fastai.torch_core import get_model, set_seed
 from fastcore.basics import patch
 from fastcore.foundation import L
+from fastcore.meta import delegates
 from pandas import DataFrame
 from torch import nn
 
-from .core.device import check_precision, choose_device, choose_precision, HalfPrecision
-from .core.device import limit_threads
+from .core.device import check_precision, choose_device, choose_precision, limit_threads
 from .core.distributed import check_divides, from_main, is_main, join, n_ranks
 from .data import FewShotData
 from .encoder import n_features_of, ResNet12
+from .episodes import Task
 from .evaluate import Accuracy
 from .model import Classifier, FCAM, load_fcam, model_card
 from .training.checkpoint import learner_state, load_learner_state, read_initial_weights
@@ -31,9 +32,9 @@ from .training.checkpoint import read_state, ResumingLearner, run_facts, RunFold
 from .training.checkpoint import write_state
 from .training.presets import choose_preset, Preset
 from .training.results import results_table
-from .training.stages import check_tasks, fit_stage, meta_learner, metric_of, patches_of
-from .training.stages import pretraining_callbacks, stage_optimizer, stage_schedule
-from .training.stages import temperature_of, without_validation_loss
+from .training.stages import check_tasks, fit_stage, HalfPrecision, meta_learner, metric_of
+from .training.stages import patches_of, pretraining_callbacks, stage_optimizer
+from .training.stages import stage_schedule, temperature_of, without_validation_loss
 
 _all_ = ['load_fcam', 'model_card']  # so that one import serves training, loading, giving away
 
@@ -314,26 +315,14 @@ def fcam(self:FCAMLearner,
 
 # %% ../nbs/11_learner.ipynb #ae00f69d
 @patch
+@delegates(FCAM.accuracy, but=['store', 'allow_seen'])
 def evaluate(self:FCAMLearner,
-    n_way:int=5, # N: classes
-    n_shot:int=1, # K: support images a class
-    n_query:int=15, # Q: query images a class
-    n_episodes:int=None, # default: the preset's, 5000 for one shot and 600 for more in the paper
-    seed:int=0, # of episodes, crops and views
-    n_views:int=None, # draws of the patches of an image, unless `fresh`; default: the preset's
-    fresh:bool=False, # new crops for every episode, in place of views
-    structured:bool=None, # structured FC; default: for more than one shot
+    task:Task=None, # which episodes; default: a `Task` of the fields that are given by name
     progress:bool=True, # show a bar
-    n_patches:int=None, # n: patches of an image; default: the preset's
-    crops:str=None, # 'independent' or 'grid'; default: the preset's
-    baseline:str=None, # in place of the metric: a name in `baselines()`, or a rule
-    mirror:bool=False, # features averaged over a patch and its mirror image
-)->Accuracy:
+    **kwargs, # fields of the `Task`, and settings of `FCAM.accuracy`
+)->Accuracy: # percent
     "Accuracy of the model as it stands on the test classes, as `FCAM.accuracy`"
-    return self.fcam().accuracy(self.data.test, n_way=n_way, n_shot=n_shot, n_query=n_query,
-        n_episodes=n_episodes, seed=seed, n_views=n_views, fresh=fresh, structured=structured,
-        progress=progress, n_patches=n_patches, crops=crops, baseline=baseline,
-        mirror=mirror)
+    return self.fcam().accuracy(self.data.test, task, progress=progress, **kwargs)
 
 # %% ../nbs/11_learner.ipynb #dde642ed
 @patch

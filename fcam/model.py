@@ -10,6 +10,7 @@ import json
 import os
 import re
 import tempfile
+from dataclasses import replace
 from importlib.resources import files as package_files
 from inspect import signature
 from pathlib import Path
@@ -18,6 +19,7 @@ from zlib import crc32
 
 import torch
 from fastcore.basics import patch
+from fastcore.meta import delegates
 from PIL.Image import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -28,12 +30,12 @@ from .core.checks import check_count, check_number, check_seed, check_switch
 from .core.device import check_precision, choose_device, choose_precision
 from .core.files import save_tensors, write_file, write_json
 from .encoder import n_features_of, ResNet12
-from .episodes import image_lists, mean_prototypes, structured_fc
-from .evaluate import Accuracy, embed, enough_views, eval_mode, evaluate, task_features
+from .episodes import image_lists, mean_prototypes, structured_fc, Task
+from .evaluate import Accuracy, embed, eval_mode, evaluate, task_features
 from .images.pixels import channels_first, load_image, shrink_image
 from .images.store import ImageStore
 from .metric import AdaptiveMetric, CosineMetric, EMDMetric
-from .patches import named_generator, RandomPatches
+from .patches import named_generator, RandomPatches, Stream
 
 # %% ../nbs/10_model.ipynb #e5830916
 def packaged_models()->dict: # name to folder
@@ -214,13 +216,10 @@ def check_unseen(self:FCAM,
 
 # %% ../nbs/10_model.ipynb #ac0bff65
 @patch
+@delegates(Task)
 def accuracy(self:FCAM,
     store:ImageStore, # images of the classes to be told apart
-    n_way:int=5, # N: classes
-    n_shot:int=1, # K: support images a class
-    n_query:int=15, # Q: query images a class
-    n_episodes:int=None, # how many; default: the model's `n_test`
-    seed:int=0, # of episodes, crops and views
+    task:Task=None, # which episodes; default: a `Task` of the fields that are given by name
     n_views:int=None, # draws of the patches of an image, unless `fresh`; default: the model's
     fresh:bool=False, # new crops for every episode, in place of views
     structured:bool=None, # structured FC; default: for more than one shot
@@ -230,20 +229,20 @@ def accuracy(self:FCAM,
     crops:str=None, # 'independent' or 'grid'; default: the model's
     baseline:str=None, # in place of the metric: a name in `baselines()`, or a rule
     mirror:bool=False, # features averaged over a patch and its mirror image
-)->Accuracy:
+    **kwargs, # fields of the `Task`; the default number of episodes is the model's `n_test`
+)->Accuracy: # percent
     "Accuracy over episodes with its 95 % interval; `ValueError` for too few or seen classes"
     if not allow_seen: self.check_unseen(store)
-    if n_episodes is None: n_episodes = self.n_test[check_count('n_shot', n_shot) > 1]
-    task = dict(n_way=n_way, n_shot=n_shot, n_query=n_query, n_episodes=n_episodes, seed=seed)
+    task = replace(task or Task(), **kwargs).counted(self.n_test)
     patches = self.patches.replace(n_patches=n_patches, crops=crops)
-    if n_views is None: n_views = enough_views(patches, self.n_views)
-    how = dict(n_views=n_views, fresh=fresh, mirror=mirror,
-               progress=progress, precision=self.chosen_precision())
-    features = task_features(self.encoder, store, patches, [task], **how)
-    if structured is None: structured = n_shot > 1 and baseline is None
-    sfc = self.sfc if structured else None
-    return evaluate(self.metric if baseline is None else baseline, features, **task,
-                    structured=structured, sfc=sfc, progress=progress)
+    features = task_features(self.encoder, store, patches, [task], fresh=fresh, mirror=mirror,
+        n_views=self.n_views if n_views is None else n_views, progress=progress,
+        precision=self.chosen_precision())
+    if structured is None: structured = task.n_shot > 1 and baseline is None
+    return evaluate(self.metric if baseline is None else baseline, features, task,
+                    structured=structured, sfc=self.sfc if structured else None, progress=progress)
+
+FCAM.accuracy.__delwrap__ = Task    # where fastcore finds the comments of the fields
 
 # %% ../nbs/10_model.ipynb #b3bde64a
 _settings = 'score_temperature', 'n_test', 'n_views', 'sfc_epochs', 'sfc_lr', 'classes', 'info'
@@ -338,7 +337,8 @@ class Classifier:
         self.model, self.classes, self.seed = model, list(support), check_seed(seed)
         self.precision = model.chosen_precision()
         codes = {name: str(name).encode('utf-8', 'surrogatepass') for name in support}
-        sets = [self._embed(images, 4, crc32(codes[name])) for name, images in support.items()]
+        sets = [self._embed(images, Stream.support_crops, crc32(codes[name]))
+                for name, images in support.items()]
         self.patches, self.features = zip(*sets)
         with eval_mode(model): self.proto = self._prototypes(structured)
 
@@ -374,7 +374,7 @@ def decide(self:Classifier,
     if isinstance(image, (list, tuple, dict)) or getattr(image, 'ndim', 3) == 4: raise ValueError(
         f'{type(image).__name__} of images: give one, and call this for each')
     image = load_image(image)
-    patches, query = self._embed([image], 5)
+    patches, query = self._embed([image], Stream.query_crops)
     with eval_mode(self.model), torch.no_grad(): scores = self.model.metric(query, self.proto)[0]
     probs = (self.model.score_temperature*scores).softmax(-1).tolist()
     probs = dict(zip(self.classes, probs))

@@ -9,6 +9,7 @@ __all__ = ['train_command', 'eval_command', 'predict_command', 'fcam_train', 'fc
 import re
 import shlex
 from contextlib import nullcontext, redirect_stdout
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from .options import command_line, data_and_presets, data_options, given_options
@@ -113,6 +114,7 @@ def fcam_train(
 # %% ../../nbs/commands/commands.ipynb #d47fe859
 def _table(fcam, data, options, progress):
     "The accuracies that the options ask for: of one task, or of all stages by all rules"
+    from fcam.episodes import Task
     from fcam.training.results import load_stages, results_table, task_table
     names = 'n_query', 'n_episodes', 'seed', 'allow_seen', 'emd_episodes'
     how = dict(baselines=options.get('baseline', ()), train=data.train, progress=progress)
@@ -122,14 +124,11 @@ def _table(fcam, data, options, progress):
         for model in models.values(): model.patches = fcam.patches
         how |= {name: options[name] for name in names if name in options}
         return results_table(models, data.test, **how)
-    n_shot, fewest = options.get('n_shot', 1), int(data.test.labels.bincount().min())
-    task = dict(n_way=min(5, data.test.n_classes), n_shot=n_shot, seed=0,
-                n_query=max(1, min(15, fewest - n_shot)))
-    names = 'n_way', 'n_query', 'n_episodes', 'seed'
-    task |= {name: options[name] for name in names if name in options}
+    fields = Task(n_shot=options.get('n_shot', 1)).fitting(data.test)
+    task = replace(fields, **{k: options[k] for k in asdict(fields) if k in options})
     names = 'n_views', 'fresh', 'mirror', 'allow_seen', 'emd_episodes'
     how |= {name: options[name] for name in names if name in options}
-    structured = n_shot > 1 and 'mean' not in options
+    structured = task.n_shot > 1 and 'mean' not in options
     table = task_table(fcam, data.test, task, structured=structured, **how)
     table.insert(0, 'data', data.name)
     return table

@@ -9,14 +9,12 @@ import gc
 import os
 
 import torch
-from fastai.callback.fp16 import MixedPrecision
-from fastcore.foundation import L
 
 from .checks import check_choice, precisions
 
 # %% auto #0
-__all__ = ['choose_device', 'run_on_gpu', 'megabytes', 'check_precision', 'choose_precision', 'autocast', 'HalfPrecision',
-           'usable_cpus', 'limit_threads']
+__all__ = ['choose_device', 'run_on_gpu', 'megabytes', 'check_precision', 'choose_precision', 'autocast', 'usable_cpus',
+           'limit_threads']
 
 # %% ../../nbs/core/device.ipynb #18212fec
 def choose_device(
@@ -90,30 +88,6 @@ def autocast(
     half = precision != 'float32'
     dtype = getattr(torch, precision) if half else None
     return torch.autocast(torch.device(device).type, dtype=dtype, enabled=half)
-
-# %% ../../nbs/core/device.ipynb #47b2e1ab
-class HalfPrecision(MixedPrecision):
-    "fastai's mixed precision on any device; `ValueError` for float16 on a CPU"
-    def __init__(self,
-        precision:str, # 'bfloat16' or 'float16'
-    ):
-        super().__init__('bf16' if check_precision(precision) == 'bfloat16' else 'fp16')
-        self.precision, self.inside = precision, False
-    def before_fit(self):
-        device = next(self.learn.model.parameters()).device
-        check_precision(self.precision, device)
-        self.autocast, self.scales = autocast(device, self.precision), L()
-        scaled = self.precision == 'float16'
-        self.learn.scaler = torch.amp.GradScaler(device.type, enabled=scaled)
-    def before_batch(self):
-        self.leave()  # where the last batch was cancelled
-        self.autocast.__enter__()
-        self.inside = True
-    def after_loss(self): self.leave()
-    def leave(self):
-        "Ends autocast, which an interrupt in the forward pass leaves on"
-        if self.inside: self.autocast.__exit__(None, None, None)
-        self.inside = False
 
 # %% ../../nbs/core/device.ipynb #00516939
 def usable_cpus()->int: # at least 1

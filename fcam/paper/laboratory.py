@@ -9,6 +9,7 @@ __all__ = ['measures', 'KeepEpochs', 'Laboratory', 'read_training']
 import json
 import time
 from contextlib import redirect_stdout
+from dataclasses import asdict, replace
 from hashlib import blake2b
 from pathlib import Path
 from shutil import rmtree
@@ -24,6 +25,7 @@ from ..core.device import choose_device
 from ..core.distributed import is_main
 from ..core.files import write_json
 from ..data import FewShotData
+from ..episodes import Task
 from ..evaluate import evaluate, mean_feature, task_features
 from ..learner import fcam_learner
 from ..model import FCAM, load_fcam
@@ -153,14 +155,13 @@ def tasks(self:Laboratory,
     row:Row, # what is measured
     seed:int, # names the list of tasks
     shots:tuple=(1, 5), # K of each list; those that the smallest class cannot give are left out
-)->dict: # column to arguments of `sample_episodes`
+)->dict: # column to `Task`
     "The lists of tasks of a row: for each seed its own, and for all rows the same"
     store = self.data[row.tested_on].test
-    fewest, n_test = int(store.labels.bincount().min()), self.preset.n_test
-    shots = [n_shot for n_shot in shots if n_shot < fewest]
-    task = dict(n_way=min(5, store.n_classes), n_query=min(15, fewest - max(shots)), seed=seed)
-    return {f'{n_shot}-shot': dict(n_shot=n_shot, **task,
-                n_episodes=row.test.get('n_episodes', n_test[n_shot > 1])) for n_shot in shots}
+    shots = [n_shot for n_shot in shots if n_shot < int(store.labels.bincount().min())]
+    most = Task(n_shot=max(shots), n_episodes=row.test.get('n_episodes'), seed=seed).fitting(store)
+    tasks = [replace(most, n_shot=n_shot).counted(self.preset.n_test) for n_shot in shots]
+    return {f'{task.n_shot}-shot': task for task in tasks}
 
 # %% ../../nbs/paper/laboratory.ipynb #a3aaa7ee
 @patch
@@ -183,8 +184,8 @@ def _accuracy(lab, row, seed, shots):
     bank, rule = lab._features(row, seed, model, tasks), lab._rule(row, model)
     for column, task in tasks.items():
         structured = row.test.get('structured', lab.structured) and row.rule == 'own'
-        how = dict(structured=True, sfc=model.sfc) if structured and task['n_shot'] > 1 else {}
-        found[column] = evaluate(rule, bank, **task, **how).per_episode
+        how = dict(structured=True, sfc=model.sfc) if structured and task.n_shot > 1 else {}
+        found[column] = evaluate(rule, bank, task, **how).per_episode
     return found
 
 def _during(lab, row, seed, shots):
@@ -196,7 +197,7 @@ def _during(lab, row, seed, shots):
         model = lab.model(row, seed, folder=path)
         bank = lab._features(row, seed, model, tasks, epoch=epoch)
         share = f'after {epoch/training.preset.calibration_epochs:.0%}'
-        found[share] = evaluate(lab._rule(row, model), bank, **tasks['1-shot']).per_episode
+        found[share] = evaluate(lab._rule(row, model), bank, tasks['1-shot']).per_episode
     return found
 
 def _clusters(lab, row, seed, shots):
@@ -208,13 +209,13 @@ def _plans(lab, row, seed, shots):
     "eps and spread, for similar and for dissimilar sets, task by task"
     model, tasks = lab.model(row, seed), lab.tasks(row, seed, (1,))
     rule, bank = lab._rule(row, model), lab._features(row, seed, model, tasks)
-    return plan_measures(getattr(rule, 'metric', rule), bank, **tasks['1-shot'])
+    return plan_measures(getattr(rule, 'metric', rule), bank, tasks['1-shot'])
 
 def _time(lab, row, seed, shots):
     "The accuracy, and milliseconds of the first tasks"
     model, task = lab.model(row, seed), lab.tasks(row, seed, (1,))['1-shot']
-    task = task | dict(n_episodes=min(20, task['n_episodes']))
-    times = task_times(lab._rule(row, model), model, lab.data[row.tested_on].test, **task)
+    task = replace(task, n_episodes=min(20, task.n_episodes))
+    times = task_times(lab._rule(row, model), model, lab.data[row.tested_on].test, task)
     return _accuracy(lab, row, seed, (1,)) | times
 
 measures = dict(accuracy=_accuracy, during=_during, clusters=_clusters, plans=_plans,
@@ -234,7 +235,8 @@ def measurement_file(self:Laboratory,
                 row.settings.get('n_patches'), self.structured, fcam.__version__]
     if self.structured and row.rule == 'own':
         decisive += [self.preset.sfc_epochs, self.preset.sfc_lr]
-    name = blake2b(json.dumps(decisive, sort_keys=True).encode(), digest_size=8).hexdigest()
+    text = json.dumps(decisive, sort_keys=True, default=asdict)
+    name = blake2b(text.encode(), digest_size=8).hexdigest()
     return self.folder/'measured'/f'{name}.json'
 
 @patch

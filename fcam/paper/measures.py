@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from ..classifiers.rules import Baseline
 from ..core.checks import check_count
-from ..episodes import sample_episodes
+from ..episodes import Task
 from ..evaluate import eval_mode, FeatureBank, FreshFeatures
 from ..images.store import ImageStore
 from ..model import FCAM
@@ -58,12 +58,12 @@ def _similarity_within(sets):
 def plan_measures(
     metric:nn.Module, # with a method `transport`
     features:FreshFeatures, # or a `FeatureBank`
-    **task, # of `sample_episodes`, with one shot
+    task:Task, # with one shot
 )->dict: # column to `(n_episodes,)`: eps, and spread in percent, of similar and dissimilar sets
     "What a metric does with similar and with dissimilar sets; `ValueError` for one without plans"
     if not hasattr(metric, 'transport'): raise ValueError(
         f'{type(metric).__name__} moves nothing from patch to patch, so it has no plans')
-    support, query = sample_episodes(features.labels, **task)
+    support, query = task.draw(features)
     rows = []
     for number in torch.arange(len(support)).split(1):
         u, v = (features(part[number].flatten(1), number) for part in (query, support))
@@ -82,12 +82,12 @@ def task_times(
     rule:nn.Module, # a metric or a baseline
     model:FCAM, # whose encoder and patches
     store:ImageStore, # images of the classes to be told apart
-    **task, # of `sample_episodes`, with one shot
+    task:Task, # with one shot
 )->dict: # column to `(n_episodes,)`: milliseconds to embed, to compare, and of both
     "How long each task takes on this machine, with fresh crops; one more task comes before"
-    features = FreshFeatures(model.encoder, store, model.patches, seed=task['seed'],
+    features = FreshFeatures(model.encoder, store, model.patches, seed=task.seed,
                              precision=model.chosen_precision())
-    support, query = (part.flatten(1) for part in sample_episodes(store.labels, **task))
+    support, query = (part.flatten(1) for part in task.draw(store))
     def milliseconds():
         if model.device.type == 'cuda': torch.cuda.synchronize(model.device)
         return 1000*time.perf_counter()

@@ -7,6 +7,7 @@ __all__ = ['rule_name', 'chosen_rules', 'results_table', 'task_table', 'episode_
 
 # %% ../../nbs/training/results.ipynb #010c8660
 from copy import deepcopy
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -18,39 +19,31 @@ from ..classifiers.named import baseline, baselines as all_baselines
 from ..classifiers.rules import Baseline
 from ..core.checks import check_count
 from ..core.distributed import is_main
-from ..evaluate import enough_views, evaluate, FeatureBank, mean_feature, task_features
+from ..episodes import Task
+from ..evaluate import evaluate, FeatureBank, mean_feature, task_features
 from ..images.store import ImageStore
 from ..metric import AdaptiveMetric, CosineMetric, EMDMetric
 from ..model import FCAM, load_fcam
 
 # %% ../../nbs/training/results.ipynb #85311b53
-def _listed(name, values):
-    "Counts as a list, of one or of several; `ValueError` for anything else"
-    if isinstance(values, str) or not hasattr(values, '__iter__'): values = [values]
-    return [check_count(name, value) for value in values]
-
-def _columns(store, shots, n_episodes, n_test):
-    "Shots and number of episodes of each column; `ValueError` where there is none"
-    shots, fewest = _listed('shots', shots), int(store.labels.bincount().min())
+def _result_tasks(store, shots, n_episodes, n_query, seed, n_test):
+    "The `Task` of each column; `ValueError` where there is none"
+    def listed(name, values):
+        if isinstance(values, str) or not hasattr(values, '__iter__'): values = [values]
+        return [check_count(name, value) for value in values]
+    shots, fewest = listed('shots', shots), int(store.labels.bincount().min())
     if not shots or len(set(shots)) < len(shots):
         raise ValueError(f'shots is {tuple(shots)}: give one or more numbers, each once')
     if n_episodes is None: counts = [n_test[n_shot > 1] for n_shot in shots]
-    else: counts = _listed('n_episodes', n_episodes)
-    if not hasattr(n_episodes, '__iter__') and len(counts) == 1: counts = counts*len(shots)
+    elif hasattr(n_episodes, '__iter__'): counts = listed('n_episodes', n_episodes)
+    else: counts = listed('n_episodes', n_episodes)*len(shots)
     if len(counts) != len(shots): raise ValueError(
         f'n_episodes is {tuple(counts)} for shots {tuple(shots)}: give one number, or as many')
-    columns = [(n_shot, n) for n_shot, n in zip(shots, counts) if n_shot < fewest]
+    columns = {n_shot: n for n_shot, n in zip(shots, counts) if n_shot < fewest}
     if not columns: raise ValueError(f'shots is {tuple(shots)}, and the smallest class has '
                                      f'{fewest} images: give at most {fewest - 1}')
-    return columns
-
-# %% ../../nbs/training/results.ipynb #b36b6612
-def _result_tasks(store, columns, n_query, seed):
-    "The task of each column, as arguments of `sample_episodes`"
-    fewest, most = int(store.labels.bincount().min()), max(n_shot for n_shot, _ in columns)
-    task = dict(n_way=min(5, store.n_classes), seed=seed,
-                n_query=min(check_count('n_query', n_query), fewest - most))
-    return [dict(n_shot=n_shot, n_episodes=n, **task) for n_shot, n in columns]
+    task = Task(n_shot=max(columns), n_query=n_query, seed=seed).fitting(store)
+    return [replace(task, n_shot=n_shot, n_episodes=n) for n_shot, n in columns.items()]
 
 # %% ../../nbs/training/results.ipynb #ebb26b87
 def _same_encoder(a, b):
@@ -59,15 +52,13 @@ def _same_encoder(a, b):
     first, second = a.encoder.state_dict(), b.encoder.state_dict()
     return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
 
-def _result_bank(model, store, tasks, precision):
-    "The features of all images that the tasks ask for"
-    n_views = enough_views(model.patches, model.n_views)
-    return task_features(model.encoder, store, model.patches, tasks, n_views=n_views,
-                         precision=precision)
-
 def _column_scores(metric, bank, tasks, **kwargs):
     "The accuracy of each column"
-    return {f'{task["n_shot"]}-shot': evaluate(metric, bank, **task, **kwargs) for task in tasks}
+    return {f'{task.n_shot}-shot': evaluate(metric, bank, task, **kwargs) for task in tasks}
+
+def _fewer(tasks, most):
+    "The tasks with at most so many episodes"
+    return [replace(task, n_episodes=min(task.n_episodes, most)) for task in tasks]
 
 # %% ../../nbs/training/results.ipynb #04fb2850
 def rule_name(
@@ -81,33 +72,6 @@ def rule_name(
     if not isinstance(metric, EMDMetric): return type(metric).__name__
     changes = [f'{k} {v}' for k, v in metric.settings().items() if v != EMDMetric().settings()[k]]
     return ', '.join(['exact EMD', *changes])
-
-# %% ../../nbs/training/results.ipynb #b14b7506
-def _fewer(tasks, most):
-    "The tasks with at most so many episodes"
-    return [task | dict(n_episodes=min(task['n_episodes'], most)) for task in tasks]
-
-def _plain_rules(metric, bank, tasks, emd_episodes):
-    "The columns of the rules that learn nothing; exact EMD is left out for 0 episodes"
-    rules = {'prototype': _column_scores(CosineMetric(), bank, tasks)}
-    if emd_episodes:
-        rules['exact EMD'] = _column_scores(EMDMetric(), bank, _fewer(tasks, emd_episodes))
-    if not isinstance(metric, AdaptiveMetric) or metric.weights == 'paper': return rules
-    paper = AdaptiveMetric(metric.n_features, modulated=False)
-    return rules | {"Adaptive Metric, paper's weights": _column_scores(paper, bank, tasks)}
-
-def _own_row(model, features, task, structured, progress):
-    "The column of the model's metric, with or without structured FC"
-    sfc = model.sfc if structured else None
-    scores = _column_scores(model.metric, features, [task], structured=structured, sfc=sfc,
-                            progress=progress)
-    return {rule_name(model) + ', structured FC'*structured: scores}
-
-def _structured_row(model, bank, tasks):
-    "The columns of more than one shot by structured FC, and the name of that rule"
-    tasks = [task for task in tasks if task['n_shot'] > 1]
-    scores = _column_scores(model.metric, bank, tasks, structured=True, sfc=model.sfc)
-    return dict(metric=f'{rule_name(model)}, structured FC') | scores
 
 # %% ../../nbs/training/results.ipynb #7e691825
 def chosen_rules(
@@ -138,45 +102,19 @@ def _with_mean(rule, model, train, precision, mirror=False):
 
 def _baseline_rows(rules, bank, tasks, emd_episodes):
     "The columns of each rule"
-    slow = _fewer(tasks, emd_episodes)
-    return {rule.label: _column_scores(rule, bank, slow if rule.slow else tasks) for rule in rules}
-
-# %% ../../nbs/training/results.ipynb #40dd9a11
-def _rows(models, stages, store, tasks, precision, emd_episodes, rules, train):
-    "The rows of each stage, then that of structured FC"
-    former = bank = None
-    for stage in stages:
-        model = models[stage]
-        if former is None or not _same_encoder(former, model):
-            bank = None  # the former bank goes before the next one comes
-            bank = _result_bank(model, store, tasks, precision=precision)
-            plain = _plain_rules(model.metric, bank, tasks, emd_episodes)
-            own_rules = [_with_mean(rule, model, train, precision) for rule in rules]
-            plain |= _baseline_rows(own_rules, bank, tasks, emd_episodes)
-        name, former = rule_name(model), model
-        exact = emd_episodes and isinstance(model.metric, EMDMetric)
-        own_tasks = _fewer(tasks, emd_episodes) if exact else tasks
-        own = plain[name] if name in plain else _column_scores(model.metric, bank, own_tasks)
-        for rule, scores in (plain | {name: own}).items():
-            yield dict(stage=stage, metric=rule) | scores
-    if any(task['n_shot'] > 1 for task in tasks):
-        yield dict(stage=stage) | own | _structured_row(model, bank, own_tasks)
+    def fitting(rule): return _fewer(tasks, emd_episodes) if rule.slow else tasks
+    return {rule.label: _column_scores(rule, bank, fitting(rule)) for rule in rules}
 
 # %% ../../nbs/training/results.ipynb #c2e1cb10
-def _result_table(rows, task):
-    "The rows as a table that knows its task"
-    table = DataFrame(rows)
-    table.attrs = dict(n_way=task['n_way'], n_query=task['n_query'])
-    return table
-
-def _check_models(models, store, allow_seen):
-    "`ValueError` for anything but a dict of models, or for classes that one was trained on"
-    if not isinstance(models, dict) or not models: raise ValueError(
-        f'models is {type(models).__name__} of no stage: give {{stage: FCAM}}, as load_stages does')
-    for stage, model in models.items():
-        if not isinstance(model, FCAM):
-            raise ValueError(f'the model of stage {stage!r} is {type(model).__name__}, not FCAM')
-        if not allow_seen: model.check_unseen(store)
+def _plain_rows(model, bank, tasks, emd_episodes, rules):
+    "The columns of each rule that needs the encoder alone"
+    found, metric = {'prototype': _column_scores(CosineMetric(), bank, tasks)}, model.metric
+    if emd_episodes:
+        found['exact EMD'] = _column_scores(EMDMetric(), bank, _fewer(tasks, emd_episodes))
+    if isinstance(metric, AdaptiveMetric) and metric.weights != 'paper':
+        paper = AdaptiveMetric(metric.n_features, modulated=False)
+        found["Adaptive Metric, paper's weights"] = _column_scores(paper, bank, tasks)
+    return found | _baseline_rows(rules, bank, tasks, emd_episodes)
 
 # %% ../../nbs/training/results.ipynb #d242f1e9
 def results_table(
@@ -193,23 +131,40 @@ def results_table(
     train:ImageStore=None, # images of the training classes, whose mean SimpleShot takes
 )->DataFrame: # of `Accuracy`; its `attrs` hold `n_way` and `n_query`
     "Accuracy after every stage by several rules; `ValueError` for no model or impossible tasks"
-    _check_models(models, store, allow_seen)
-    check_count('emd_episodes', emd_episodes, '[0, 1000000]')
-    rules = chosen_rules(baselines, emd_episodes)
-    last = list(models.values())[-1]
-    columns = _columns(store, shots, n_episodes=n_episodes, n_test=last.n_test)
-    tasks = _result_tasks(store, columns, n_query, seed)
-    stages = list(models)
-    if progress and is_main(): stages = progress_bar(stages, leave=False)
-    how = dict(precision=last.chosen_precision(), emd_episodes=emd_episodes, rules=rules,
-               train=train)
-    return _result_table(list(_rows(models, stages, store, tasks, **how)), tasks[0])
+    if not isinstance(models, dict) or not models: raise ValueError(
+        f'models is {type(models).__name__} of no stage: give {{stage: FCAM}}, as load_stages does')
+    for stage, model in models.items():
+        if not isinstance(model, FCAM):
+            raise ValueError(f'the model of stage {stage!r} is {type(model).__name__}, not FCAM')
+        if not allow_seen: model.check_unseen(store)
+    rules = chosen_rules(baselines, check_count('emd_episodes', emd_episodes, '[0, 1000000]'))
+    precision, former, rows = model.chosen_precision(), None, []
+    tasks = _result_tasks(store, shots, n_episodes, n_query, seed=seed, n_test=model.n_test)
+    for stage in progress_bar([*models], leave=False) if progress and is_main() else models:
+        model = models[stage]
+        if former is None or not _same_encoder(former, model):
+            bank = None  # the former bank goes before the next one comes
+            bank = task_features(model.encoder, store, model.patches, tasks,
+                                 n_views=model.n_views, precision=precision)
+            own_rules = [_with_mean(rule, model, train, precision) for rule in rules]
+            plain = _plain_rows(model, bank, tasks, emd_episodes, own_rules)
+        name, former, own_tasks = rule_name(model), model, tasks
+        if emd_episodes and isinstance(model.metric, EMDMetric):
+            own_tasks = _fewer(tasks, emd_episodes)
+        own = plain[name] if name in plain else _column_scores(model.metric, bank, own_tasks)
+        rows += [dict(stage=stage, metric=k) | o for k, o in (plain | {name: own}).items()]
+    many = [task for task in own_tasks if task.n_shot > 1]
+    if many: rows.append(dict(stage=stage, metric=f'{name}, structured FC') | own
+        | _column_scores(model.metric, bank, many, structured=True, sfc=model.sfc))
+    table = DataFrame(rows)
+    table.attrs = dict(n_way=tasks[0].n_way, n_query=tasks[0].n_query)
+    return table
 
 # %% ../../nbs/training/results.ipynb #00d9d759
 def task_table(
     model:FCAM, # with its metric, patches and views
     store:ImageStore, # images of the test classes
-    task:dict, # `n_way`, `n_shot`, `n_query`, `seed`, and perhaps `n_episodes`; as `accuracy`
+    task:Task, # which episodes; the default of their number is the model's `n_test`
     baselines=(), # more rules, as `chosen_rules`
     train:ImageStore=None, # images of the training classes, whose mean SimpleShot takes
     structured:bool=None, # structured FC for the metric; default: for more than one shot
@@ -223,18 +178,18 @@ def task_table(
     "The accuracy of the model's metric, then of baselines, on the same features and episodes"
     rules = chosen_rules(baselines, check_count('emd_episodes', emd_episodes, '[0, 1000000]'))
     if not allow_seen: model.check_unseen(store)
-    many, how = task['n_shot'] > 1, dict(precision=model.chosen_precision(), mirror=mirror)
-    task = dict(n_episodes=model.n_test[many]) | task
-    if n_views is None: n_views = enough_views(model.patches, model.n_views)
-    features = task_features(model.encoder, store, model.patches, [task], n_views=n_views,
-                             fresh=fresh, progress=progress, **how)
-    structured = many if structured is None else structured
-    rows = _own_row(model, features, task, structured=structured, progress=progress)
+    task, how = task.counted(model.n_test), dict(precision=model.chosen_precision(), mirror=mirror)
+    features = task_features(model.encoder, store, model.patches, [task], fresh=fresh,
+        n_views=model.n_views if n_views is None else n_views, progress=progress, **how)
+    if structured is None: structured = task.n_shot > 1
+    own = _column_scores(model.metric, features, [task], structured=structured,
+                         sfc=model.sfc if structured else None, progress=progress)
     rules = [_with_mean(rule, model, train, **how) for rule in rules]
+    rows = {rule_name(model) + ', structured FC'*structured: own}
     rows |= _baseline_rows(rules, features, [task], emd_episodes)
     table = DataFrame([dict(metric=rule) | scores for rule, scores in rows.items()])
-    table.attrs = task | dict(structured=structured, n_views=None if fresh else n_views,
-                               mirror=mirror)
+    table.attrs = asdict(task) | dict(structured=structured, mirror=mirror,
+                                      n_views=None if fresh else features.n_views)
     return table
 
 # %% ../../nbs/training/results.ipynb #fcae9f7d

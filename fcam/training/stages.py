@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['metric_of', 'temperature_of', 'stage_optimizer', 'weight_parameters', 'metric_groups', 'stage_schedule',
            'check_tasks', 'EpisodeValidation', 'KeepBest', 'StageHistory', 'without_validation_loss', 'patches_of',
-           'pretraining_callbacks', 'fit_stage', 'TaskPatches', 'MetaModel', 'meta_learner']
+           'pretraining_callbacks', 'fit_stage', 'HalfPrecision', 'TaskPatches', 'MetaModel', 'meta_learner']
 
 # %% ../../nbs/training/stages.ipynb #bd6dab4b
 import time
@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 import torch
 from fastai.callback.core import Callback
+from fastai.callback.fp16 import MixedPrecision
 from fastai.callback.schedule import ParamScheduler
 from fastai.callback.tracker import TrackerCallback
 from fastai.callback.training import GradientAccumulation
@@ -29,16 +30,17 @@ from fastcore.foundation import L
 from torch import nn, Tensor
 
 from ..calibration import check_loss, FeatureCalibration
-from ..core.device import HalfPrecision
+from ..core.device import autocast, check_precision
 from ..core.distributed import main_prints, n_ranks, several
 from ..data import FewShotData
 from ..encoder import checkpointed
-from ..episodes import mean_prototypes, sample_episodes, split_task, used_images
-from ..evaluate import enough_views, evaluate, FeatureBank
+from ..episodes import mean_prototypes, Task
+from ..evaluate import evaluate, task_features
 from ..images.store import ImageStore
 from ..metric import AdaptiveMetric, CosineMetric, EMDMetric
-from ..patches import AugmentedPatches, RandomPatches
+from ..patches import AugmentedPatches, RandomPatches, Stream
 from .checkpoint import ResumingLearner, SaveState
+from .loaders import split_task
 from .presets import Preset
 
 # %% ../../nbs/training/stages.ipynb #139f1420
@@ -117,8 +119,7 @@ def check_tasks(
             'give other splits, or images of more classes')
     for name, store in data.sets.items():
         n_queries = n_query if name == 'train' else 1
-        sample_episodes(store.labels, n_way=min(5, store.n_classes), n_shot=1, n_query=n_queries,
-                        classes=store.classes)
+        Task(min(5, store.n_classes), n_query=n_queries, n_episodes=1).draw(store)
 
 # %% ../../nbs/training/stages.ipynb #156fd9ae
 class EpisodeValidation(Callback):
@@ -135,17 +136,15 @@ class EpisodeValidation(Callback):
         precision:str='float32', # 'float32', 'bfloat16' or 'float16'
     ):
         if n_images is not None:
-            n, rng = max(n_query + 1, n_images//store.n_classes), np.random.RandomState([seed, 4])
-            labels = store.labels.cpu()
+            rng = np.random.RandomState([seed, Stream.validation_images])
+            n, labels = max(n_query + 1, n_images//store.n_classes), store.labels.cpu()
             places = [(labels == label).nonzero()[:, 0] for label in range(store.n_classes)]
             if any(len(o) > n for o in places):                # as many images of each class
                 picks = [torch.from_numpy(rng.permutation(len(o))[:n]) for o in places]
                 store = store.subset(torch.cat([o[i].sort().values for o, i in zip(places, picks)]))
         store_attr()
-        self.accuracy, fewest = None, int(store.labels.bincount().min())
-        self.task = dict(n_way=min(5, store.n_classes), n_shot=1, n_query=min(n_query, fewest - 1),
-                         n_episodes=n_episodes, seed=seed)
-        self.images = used_images(sample_episodes(store.labels, **self.task))
+        self.accuracy = None
+        self.task = Task(n_query=n_query, n_episodes=n_episodes, seed=seed).fitting(store)
     def after_train(self):
         if not hasattr(self.learn, 'lr_finder'): self.accuracy = self.score()
     def value(self):
@@ -154,9 +153,9 @@ class EpisodeValidation(Callback):
     def score(self)->float: # percent
         "The accuracy of the candidate as it stands; its modes and weights stay as they are"
         encoder, metric = self.candidate()
-        bank = FeatureBank(encoder, self.store, self.patches, n_views=enough_views(self.patches, 1),
-                           seed=self.seed, images=self.images, precision=self.precision)
-        return evaluate(metric, bank, **self.task).mean
+        bank = task_features(encoder, self.store, self.patches, [self.task],
+                             precision=self.precision)
+        return evaluate(metric, bank, self.task).mean
 
 # %% ../../nbs/training/stages.ipynb #f05c81d9
 class KeepBest(TrackerCallback):
@@ -288,6 +287,30 @@ def fit_stage(
     if best.epoch_of_best == 0:
         show(f'no epoch of {stage} was better than its start: the weights are those of the start')
     return best
+
+# %% ../../nbs/training/stages.ipynb #47b2e1ab
+class HalfPrecision(MixedPrecision):
+    "fastai's mixed precision on any device; `ValueError` for float16 on a CPU"
+    def __init__(self,
+        precision:str, # 'bfloat16' or 'float16'
+    ):
+        super().__init__('bf16' if check_precision(precision) == 'bfloat16' else 'fp16')
+        self.precision, self.inside = precision, False
+    def before_fit(self):
+        device = next(self.learn.model.parameters()).device
+        check_precision(self.precision, device)
+        self.autocast, self.scales = autocast(device, self.precision), L()
+        scaled = self.precision == 'float16'
+        self.learn.scaler = torch.amp.GradScaler(device.type, enabled=scaled)
+    def before_batch(self):
+        self.leave()  # where the last batch was cancelled
+        self.autocast.__enter__()
+        self.inside = True
+    def after_loss(self): self.leave()
+    def leave(self):
+        "Ends autocast, which an interrupt in the forward pass leaves on"
+        if self.inside: self.autocast.__exit__(None, None, None)
+        self.inside = False
 
 # %% ../../nbs/training/stages.ipynb #7bb7688c
 class TaskPatches(Callback):
