@@ -138,7 +138,7 @@ def dls(self:FewShotData,
 ): # fastai's `DataLoaders`: batches `((images, sizes), labels)`; the validation loader is empty
     "fastai loaders over the training classes; `ValueError` if not one batch can be filled"
     from fastai.data.core import DataLoaders    # fastai takes a second, and not everybody trains
-    from fcam.images.store import StoreLoader
+    from fcam.images.loaders import StoreLoader
     check_count('bs', bs)
     if drop_last and len(self.train) < bs:
         raise ValueError(f'{len(self.train)} training images do not fill one batch of {bs}: '

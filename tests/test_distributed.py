@@ -13,7 +13,7 @@ from fcam.training.checkpoint import read_state
 from fcam.data import FewShotData
 from fcam.core.distributed import join, leave, n_ranks, rank
 from fcam.learner import fcam_learner, load_fcam
-from fcam.images.store import StoreLoader
+from fcam.images.loaders import StoreLoader
 
 settings = dict(preset='tiny', device='cpu', precision='float32', bs=192, n_query=3, n_iters=5, n_valid=4, warmup_lr=0.02, warmup_drops=(0.5,),
                 warmup_epochs=2, calibration_epochs=2, calibration_lr=0.05, module_epochs=2, joint_epochs=2, joint_lr=0.01, activation_checkpointing=True)

@@ -12,8 +12,6 @@ from pathlib import Path
 from tarfile import TarError
 
 import numpy as np
-import pandas as pd
-from torchvision import datasets
 
 from .folders import existing_folder, find_classes, folder_layout, image_files
 from .folders import read_split
@@ -31,7 +29,8 @@ def cifar_arrays(
     "The images of CIFAR-100 by set and class; `FileNotFoundError` if it is not there"
     root = cache_folder() if path is None else Path(os.path.expanduser(path))
     if root.name == 'cifar-100-python': root = root.parent
-    try: parts = [datasets.CIFAR100(root, train=o, download=download) for o in (True, False)]
+    from torchvision.datasets import CIFAR100                 # loaded only here: it takes a second
+    try: parts = [CIFAR100(root, train=o, download=download) for o in (True, False)]
     except (RuntimeError, OSError, EOFError, TarError) as e:
         raise FileNotFoundError(f'CIFAR-100 is not in {str(root)!r}, or half downloaded ({e}); '
                                 'give download=True (--download), or the folder that holds '
@@ -47,6 +46,7 @@ def cifar_arrays(
 def _mini_imagenet_list()->dict: # class to its 600 file names
     "File names by class, as published"
     folder = package_files('fcam')/'splits'
+    import pandas as pd
     parts = [pd.read_csv(folder/f'mini_imagenet_{o}.csv.gz') for o in ('train', 'val', 'test')]
     return pd.concat(parts).groupby('label').filename.apply(list).to_dict()
 

@@ -12,8 +12,6 @@ import random
 from importlib.resources import files as package_files
 from pathlib import Path
 
-from fastai.data.transforms import get_files
-
 # %% auto #0
 __all__ = ['image_files', 'class_folders', 'printable', 'left_out_line', 'check_disjoint', 'read_split', 'existing_folder',
            'class_files', 'find_classes', 'folder_layout']
@@ -27,7 +25,11 @@ def image_files(
     left_out:dict|None=None, # receives what is left out: reason to paths
 )->list: # paths, sorted
     "The image files of a class, without hidden ones"
-    files = sorted(get_files(folder, followlinks=False))
+    files = []
+    for path, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith('.')]
+        files += [Path(path)/name for name in names if not name.startswith('.')]
+    files.sort()
     others = [o for o in files if o.suffix.lower() not in _SUFFIXES]
     if others and left_out is not None: left_out.setdefault('no images', []).extend(others)
     return [o for o in files if o.suffix.lower() in _SUFFIXES]

@@ -13,7 +13,6 @@ from hashlib import blake2b
 
 import numpy as np
 import torch
-from fastai.data.load import DataLoader
 from fastcore.basics import patch
 from fastcore.parallel import parallel
 from PIL import Image
@@ -23,7 +22,7 @@ from ..core.device import megabytes, usable_cpus
 from .pixels import channels_first, measure_image, read_image, resized_size
 
 # %% auto #0
-__all__ = ['pad_images', 'split_images', 'group_images', 'move', 'ImageStore', 'StoreLoader']
+__all__ = ['pad_images', 'split_images', 'group_images', 'move', 'ImageStore']
 
 # %% ../../nbs/images/store.ipynb #5b540d55
 def pad_images(
@@ -246,58 +245,3 @@ def from_files(cls:ImageStore,
         if not all(fine): pixels = pixels[torch.tensor([bool(o) for o in fine])]
     else: pixels = [o for o, good in zip(pixels, fine) if good]
     return cls(pixels, labels, list(files), skipped=[*broken])
-
-# %% ../../nbs/images/store.ipynb #39ddfe31
-class StoreLoader(DataLoader):
-    "Batches `(images, sizes, labels)` drawn from an `ImageStore` by index; sizes are an array"
-    n_inp,share = 2,(0, 1) # `share` is (rank, number of ranks): which part of each batch
-    def __init__(self,
-        dataset:ImageStore, # what to draw from
-        bs:int=128, # images per batch
-        shuffle:bool=False, # a fresh order every epoch
-        drop_last:bool=False, # leave a last batch that is not full out
-        device=None, # where batches go; None: where the store has them
-        indices=None, # which images, `(n,)`; None: all
-        seed:int|None=None, # of the order; None: from Python's `random`
-        alternate_flips:bool=False, # mirror half of the images, the other half in the next epoch
-        **kwargs, # other arguments of fastai's loader, which mean nothing here
-    ):
-        indices = torch.arange(len(dataset)) if indices is None else indices
-        self.indices = torch.as_tensor(indices, dtype=torch.long)
-        super().__init__(dataset, bs=bs, shuffle=shuffle, drop_last=drop_last, indexed=True,
-                         n=len(self.indices), device=device)
-        if seed is not None: self.rng = random.Random(seed)
-        self.alternate_flips = alternate_flips
-        if alternate_flips: self.epoch = 0
-    c = property(lambda self: self.dataset.n_classes, doc='The number of classes, in fastai')
-    def get_idxs(self): # list of integers
-        "The images of one epoch in their order"
-        if self.alternate_flips: self.epoch += 1
-        if not self.shuffle: return self.indices.tolist()
-        order = torch.Generator().manual_seed(self.rng.getrandbits(62))
-        return self.indices[torch.randperm(self.n, generator=order)].tolist()
-    def create_batch(self,
-        b:Tensor, # `(b,)` which images
-    )->tuple: # images, sizes `(b, 2)`, a numpy array, and labels `(b,)`
-        "One batch, as `ImageStore.batch` gives it, and its labels"
-        images, sizes = self.dataset.batch(b)
-        if self.alternate_flips:
-            flip = (b + self.epoch)%2 == 0
-            if images.ndim == 4:
-                here = move(flip, images.device)[:, None, None, None]
-                images = torch.where(here, images.flip(-1), images)
-            else:
-                views = split_images(images, sizes)
-                for i in flip.nonzero()[:, 0].tolist(): views[i].copy_(views[i].flip(-1))
-        return images, sizes.numpy(), self.dataset.labels[move(b, self.dataset.labels.device)]
-    def create_batches(self,
-        samps, # indices of the epoch, in order
-    ): # yields batches
-        "The batches of an epoch, or of each batch the `share`: every n-th image"
-        for part in torch.tensor(list(samps), dtype=torch.long).split(self.bs):
-            full = len(part) == self.bs or len(part) and not self.drop_last
-            if full: yield self.create_batch(part[self.share[0]::self.share[1]])
-    def new(self, dataset=None, cls=None, **kwargs):
-        "A loader with the same settings; the chosen images stay if the store does"
-        if dataset is None or dataset is self.dataset: kwargs = {'indices': self.indices, **kwargs}
-        return super().new(dataset, cls, **{'alternate_flips': self.alternate_flips, **kwargs})
