@@ -17,7 +17,7 @@ from importlib.metadata import version
 from importlib.resources import files
 print(json.dumps(dict(names=names, where=fcam.__file__, fastai=version('fastai'), fastcore=version('fastcore'),
     splits=sorted(p.name for p in (files('fcam')/'splits').iterdir() if p.name.endswith('.json')),
-    models=sorted(importlib.import_module('fcam.model').packaged_models()))))
+    models=sorted(importlib.import_module('fcam.core.models').packaged_models()))))
 '''
 
 quiet_import = '''

@@ -12,7 +12,6 @@ from contextlib import redirect_stdout
 from dataclasses import asdict, replace
 from hashlib import blake2b
 from pathlib import Path
-from shutil import rmtree
 
 import torch
 from fastai.callback.core import Callback
@@ -23,7 +22,7 @@ from ..classifiers.named import baseline
 from ..core.checks import check_choice
 from ..core.device import choose_device
 from ..core.distributed import is_main
-from ..core.files import write_json
+from ..core.files import user_path, write_json
 from ..data import FewShotData
 from ..episodes import Task
 from ..evaluate import evaluate, mean_feature, task_features
@@ -32,7 +31,8 @@ from ..model import FCAM, load_fcam
 from .experiments import encoder_of, Experiment, paired_verdict, Row, Training
 from .experiments import training_of
 from .measures import mean_features, plan_measures, silhouettes, task_times
-from ..runs.progress import RunLog, StageProgress
+from ..runs.record import RunLog
+from ..runs.run import StageProgress
 from ..training.presets import Preset
 
 # %% ../../nbs/paper/laboratory.ipynb #be9172b3
@@ -59,7 +59,7 @@ class Laboratory:
         cbs:list=(), # more callbacks for every learner
     ):
         store_attr('preset,precision,structured,cbs')
-        self.folder, self.device = Path(folder).expanduser(), choose_device(device)
+        self.folder, self.device = user_path(folder), choose_device(device)
         self.log, self.chosen = log or RunLog(), precision
         self.data = dict(data=data) | (dict(other=other) if other else {})
         self.fingerprints = {name: one.fingerprint() for name, one in self.data.items()}

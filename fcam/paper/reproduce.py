@@ -7,12 +7,12 @@ __all__ = ['sizes', 'reproduce_command', 'Size', 'fewer_images', 'experiment_lis
 
 # %% ../../nbs/paper/reproduce.ipynb #1c58bc48
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import NamedTuple
 
 from ..commands.options import command_line, given_options, listing, load_data, make_command
 from ..commands.options import single_settings
 from ..core.checks import check_choice, check_count
+from ..core.files import user_path
 from .claims import experiment, experiments
 from ..training.presets import choose_preset, presets
 
@@ -111,13 +111,12 @@ def _run(options):
         '--rows does not go with all, whose rows have many names: leave it out')
     rows = {one: row_names(experiments[one], options.get('rows')) for one in names}
     if 'seeds' in options: check_count('--seeds', options['seeds'], '[1, 100]')
-    out = Path(options.get('out', 'runs/reproduce')).expanduser()
+    out = user_path(options.get('out', 'runs/reproduce'))
     if out.exists() and not out.is_dir(): raise ValueError(
         f'{out} is a file: give a folder, which is made where there is none')
     from fcam.core.device import check_precision
     from fcam.paper.laboratory import Laboratory
-    from fcam.runs.progress import RunLog
-    from fcam.runs.record import named_device
+    from fcam.runs.record import named_device, RunLog
     device, precision = named_device(options.get('device')), options.get('precision', 'auto')
     check_precision(precision, device)
     out.mkdir(parents=True, exist_ok=True)
@@ -131,7 +130,7 @@ def _run(options):
 def _reported(lab, name, rows, size, options):
     "The report of one experiment, printed"
     from fcam.paper.report import Report
-    from fcam.training.checkpoint import shown_path
+    from fcam.runs.record import shown_path
     line = command_line('fcam_reproduce', options)
     report = Report(lab, experiments[name], n_seeds=options.get('seeds'), rows=rows, size=size,
                     command_line=line)

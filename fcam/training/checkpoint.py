@@ -4,13 +4,11 @@
 
 # %% auto #0
 __all__ = ['write_state', 'read_state', 'random_states', 'set_random_states', 'learner_state', 'load_learner_state', 'SaveState',
-           'ResumingLearner', 'run_facts', 'RunFolder', 'shown_path', 'resume_command', 'save_head', 'InitialWeights',
-           'read_initial_weights']
+           'ResumingLearner', 'run_facts', 'RunFolder', 'save_head', 'InitialWeights', 'read_initial_weights']
 
 # %% ../../nbs/training/checkpoint.ipynb #25c25503
 import pickle
 import random
-import shlex
 from copy import deepcopy
 from hashlib import sha256
 from pathlib import Path
@@ -25,7 +23,7 @@ from fastcore.basics import store_attr
 from torch import nn, Tensor
 
 from ..core.distributed import from_main, gathered, is_main, main_prints, n_ranks, rank
-from ..core.files import lock_folder, replacing, save_tensors
+from ..core.files import lock_folder, replacing, save_tensors, user_path
 from ..data import FewShotData
 from ..encoder import n_features_of
 from ..model import load_fcam, read_tensors
@@ -161,7 +159,7 @@ class RunFolder:
         folder, # made where it does not exist
         facts:dict, # that decide the result: those of `run_facts`
     ):
-        self.path = Path(folder).expanduser().absolute()
+        self.path = user_path(folder).absolute()
         self.lock, self.facts, self.plans, self.finished = None, facts, {}, set()
         def lock(): self.lock = lock_folder(folder)
         from_main(lock)                                        # rank 0 has it for all
@@ -246,23 +244,6 @@ def _check_same(known, now, path):
     begun, goes_on = (', '.join(f'{k} {v}' for k, v in o['on'].items()) for o in (known, now))
     print(f'note: begun with {begun}, going on with {goes_on}: the last digits may differ')
 
-# %% ../../nbs/training/checkpoint.ipynb #73621da3
-def shown_path(
-    path, # of a file or folder
-)->str:
-    "A path as one would type it: from the current folder where it lies below"
-    path, here = Path(path).absolute(), Path.cwd()
-    text = str(path.relative_to(here) if path.is_relative_to(here) else path)
-    return f'./{text}' if text.startswith('-') else text
-
-def resume_command(
-    folder, # of a run
-)->str:
-    "The words that go on with a run"
-    launch = f'accelerate launch --multi_gpu --num_processes {n_ranks()} --no_python '
-    command = f'fcam_train --resume {shlex.quote(shown_path(folder))}'
-    return launch + command if n_ranks() > 1 else command
-
 # %% ../../nbs/training/checkpoint.ipynb #8c28d52a
 def save_head(
     head:nn.Linear, # `n_features -> n_classes`, or with more outputs, which are left out
@@ -295,7 +276,7 @@ def read_initial_weights(
     data:FewShotData, # of the new run
 )->InitialWeights:
     "What a run begins with; `FileNotFoundError`, or `ValueError` where it does not fit"
-    path = Path(folder).expanduser()
+    path = user_path(folder)
     if (path/'stages').is_dir(): path = stage_folders(path)[-1]
     model = load_fcam(path, encoder=deepcopy(encoder), device='cpu')
     for part in ('train', 'valid'):

@@ -25,7 +25,7 @@ from fastai.learner import Learner, ValueMetric
 from fastai.losses import CrossEntropyLossFlat
 from fastai.optimizer import OptimWrapper
 from fastai.torch_core import get_model
-from fastcore.basics import patch, store_attr
+from fastcore.basics import store_attr
 from fastcore.foundation import L
 from torch import nn, Tensor
 
