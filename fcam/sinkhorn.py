@@ -10,14 +10,13 @@ import warnings
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .transport.kernel import kernel_applies, kernel_score, kernel_solve, split_gradients
 from .transport.solver import check_problem, plan_gradients, score_and_gradients, solve
 
 # %% ../nbs/06_sinkhorn.ipynb #6a4db1ce
 class _Plan(torch.autograd.Function):
-    "Plan and error of a flat batch; backward uses the adjoint"
+    "Plan and error of a flat batch; backward uses the adjoint, which is differentiable itself"
     @staticmethod
     def forward(ctx, cost, r, c, eps, # a flat batch: one leading dimension, one precision
                 tol, max_iter): # as for `solve`
@@ -29,7 +28,6 @@ class _Plan(torch.autograd.Function):
         return plan, error
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, d_plan, _): # gradient of the plan; the error has none
         plan, eps = ctx.saved_tensors
         with torch.autocast(plan.device.type, enabled=False):
@@ -45,16 +43,22 @@ class _Score(torch.autograd.Function):
         settings = dict(tol=tol, max_iter=max_iter, with_gradient=wanted == 'gradients')
         with torch.autocast(cost.device.type, enabled=False):
             score, error, gradients = back_end(cost, r, c, eps, **settings)
-        ctx.shape = cost.shape[1:]
-        ctx.save_for_backward(*gradients)
+        ctx.settings = tol, max_iter
+        ctx.save_for_backward(cost, r, c, eps, *gradients)
         ctx.mark_non_differentiable(error)
         return score, error
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, d_score, _): # gradient of the score; the error has none
-        found = [d_score.reshape(-1, *[1]*(x.ndim-1))*x for x in ctx.saved_tensors]
-        if len(found) == 1: found = split_gradients(*found, *ctx.shape)
+        cost, r, c, eps, *gradients = ctx.saved_tensors
+        if torch.is_grad_enabled(): # only with create_graph=True
+            plan, factor = _Plan.apply(cost, r, c, eps, *ctx.settings)[0], d_score[:, None, None]
+            with torch.autocast(plan.device.type, enabled=False):
+                d_cost, *rest = plan_gradients(plan, eps, T=-factor*cost)
+            found = d_cost-factor*plan, *rest
+        else:
+            found = [d_score.reshape(-1, *[1]*(x.ndim-1))*x for x in gradients]
+            if len(found) == 1: found = split_gradients(*found, *cost.shape[1:])
         wanted = (x if needed else None for x, needed in zip(found, ctx.needs_input_grad))
         return *wanted, None, None, None
 

@@ -61,19 +61,22 @@ def _cholesky_solve(matrix, rhs):
     return x.masked_fill((failed > 0).unsqueeze(-1), 0.)
 
 # %% ../../nbs/transport/solver.ipynb #feab60c7
+def _reused(x):
+    "`x`, to be written over, or None where autograd records and may need its values again"
+    return None if torch.is_grad_enabled() else x
+
 def _least_squares(plan, a, b):
     "`alpha` `(n, batch)` and `beta` `(m, batch)` for `plan` `(n, m, batch)` and right-hand sides"
     if len(plan) < plan.shape[1]: return _least_squares(plan.transpose(0, 1), b, a)[::-1]
     rows, columns, tiny = plan.sum(1), plan.sum(0), torch.finfo(plan.dtype).tiny
     s, t = (x.clamp_min(tiny).rsqrt().masked_fill(x <= tiny, 0.) for x in (rows, columns))
     A, x = (plan*t).mul_(s.unsqueeze(1)), s*a
-    q, A_first = (columns/columns.sum(0).clamp_min(tiny)).sqrt().T, _batch_first(A)
+    q = (columns/columns.sum(0).clamp_min(tiny)).clamp_min(tiny).sqrt().T
+    A_first = A.movedim(-1, 0).contiguous()
     matrix = torch.baddbmm(q.unsqueeze(-1)*q.unsqueeze(-2), A_first.mT, A_first, alpha=-1)
     matrix.diagonal(dim1=-2, dim2=-1).add_(1+4*torch.finfo(plan.dtype).eps)
     y = _cholesky_solve(matrix, (t*b-(A*x.unsqueeze(1)).sum(0)).T).T
-    return s*(x-A.mul_(y).sum(1)), t*y
-
-def _batch_first(x): return x.movedim(-1, 0).contiguous()
+    return s*(x-torch.mul(A, y, out=_reused(A)).sum(1)), t*y
 
 # %% ../../nbs/transport/solver.ipynb #e0f68f43
 def _rescale(log_plan, r, c, n_sweeps):
@@ -158,7 +161,7 @@ def _fit(plan, T):
     bound, PT = sum(plan.shape[:2])*T.abs().amax((0, 1)), plan*T
     fitted = _least_squares(plan, PT.sum(1), PT.sum(0))
     alpha, beta = (x.clamp(-bound, bound) for x in fitted)
-    left = torch.sub(T, beta, out=PT).sub_(alpha.unsqueeze(1))
+    left = torch.sub(T, beta, out=_reused(PT)).sub_(alpha.unsqueeze(1))
     return left, _centred(alpha, plan.sum(1)).T, _centred(beta, plan.sum(0)).T
 
 def _centred(x, mass):
@@ -172,12 +175,13 @@ def plan_gradients(
     eps:Tensor, # `(batch,)`, with which it was solved
     T:Tensor, # `(batch, n, m)`: the gradient of the loss in the plan
 )->tuple[Tensor, Tensor, Tensor, Tensor]: # in cost `(batch, n, m)`, r, c, and eps `(batch,)`
-    "Gradients of a loss through the plan of equation (14), by the adjoint; checks nothing"
+    "Gradients of a loss through the plan (14), themselves differentiable; checks nothing"
     plan = _batch_last(plan)
     W, d_r, d_c = _fit(plan, _batch_last(T))
     log_plan = plan.clamp_min(torch.finfo(plan.dtype).tiny).log_()
     d_eps = -log_plan.mul_(W.mul_(plan)).sum((0, 1))/eps
-    return W.div_(-eps).movedim(-1, 0), d_r, d_c, d_eps
+    d_cost = torch.div(W, -eps, out=_reused(W))
+    return d_cost.movedim(-1, 0), d_r, d_c, d_eps
 
 # %% ../../nbs/transport/solver.ipynb #d1d87d9e
 def score_and_gradients(
