@@ -6,13 +6,16 @@
 __all__ = ['binary_cascade', 'cascade_weights', 'cascade_kl', 'unicon_kl', 'check_logits']
 
 # %% ../nbs/01_losses.ipynb #f3b637a9
+from numbers import Real
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 # %% ../nbs/01_losses.ipynb #543495d2
-def _as_logits(logits:Tensor, name:str) -> Tensor:
-    "`logits` in float32 (float64 stays), after the checks which need no look at the values"
+def _as_logits(logits, name):
+    "A tensor or array in float32 (float64 stays), after the checks that look at no value"
+    logits = torch.as_tensor(logits)
     if not logits.is_floating_point():
         raise ValueError(f'{name} has dtype {logits.dtype}: pass the floating-point output '
                          'of the last layer, not labels')
@@ -41,8 +44,8 @@ def cascade_weights(
 )->Tensor: # `(batch, n_classes - 1)`, in (0, 1]
     "Weight w_i(T) of each binary choice (Theorem 1); `ValueError` if `temperature` is not > 0"
     z = _as_logits(logits, 'logits')
-    if not temperature > 0:
-        raise ValueError(f'temperature is {temperature}: it must be > 0 '
+    if not isinstance(temperature, (Real, Tensor)) or not temperature > 0:
+        raise ValueError(f'temperature is {temperature!r}: it must be > 0 '
                          '(1 gives the classical KL, math.inf UniCon KL)')
     n = z.shape[-1]
     remaining = torch.arange(n, 1, -1, device=z.device, dtype=z.dtype)
@@ -52,27 +55,6 @@ def cascade_weights(
             p = ((z - z.detach().amax(-1, keepdim=True)) / temperature).softmax(-1)
             w = p.flip(-1).cumsum(-1).flip(-1)[..., :-1]
         return w / remaining if normalised else w
-
-# %% ../nbs/01_losses.ipynb #cfb78d00
-def _check_pair(student:Tensor, teacher:Tensor, reduction:str):
-    "`ValueError` for shapes or a `reduction` that do not fit; looks at no value"
-    if student.shape != teacher.shape:
-        raise ValueError(f'student has shape {tuple(student.shape)} and teacher '
-                         f'{tuple(teacher.shape)}: both must be logits of the same patches '
-                         'over the same classes')
-    if reduction not in ('mean', 'sum', 'none'):
-        raise ValueError(f"reduction is {reduction!r}: choose 'mean' (over the batch), "
-                         "'sum' or 'none'")
-    if reduction == 'mean' and student.numel() == 0:
-        raise ValueError("the batch is empty and has no mean: skip it, or use reduction='sum'")
-
-# %% ../nbs/01_losses.ipynb #f3a46335
-def _reordered(student:Tensor, teacher:Tensor, generator:torch.Generator|None):
-    "Both with their classes in one fresh random order, drawn on the generator's device"
-    device = generator.device if generator else student.device
-    order = torch.randperm(student.shape[-1], generator=generator, device=device)
-    order = order.to(student.device, non_blocking=order.device.type == 'cpu')
-    return student[..., order], teacher[..., order]
 
 # %% ../nbs/01_losses.ipynb #3dc9afcc
 def cascade_kl(
@@ -85,8 +67,20 @@ def cascade_kl(
 )->Tensor: # scalar, or `(batch,)` for 'none'; at least float32, >= 0 up to rounding
     "KL(teacher || student) with weights w_i(`temperature`), equation (7); `ValueError` for shapes"
     student, teacher = _as_logits(student, 'student'), _as_logits(teacher, 'teacher')
-    _check_pair(student, teacher, reduction)
-    if permute: student, teacher = _reordered(student, teacher, generator)
+    if student.shape != teacher.shape:
+        raise ValueError(f'student has shape {tuple(student.shape)} and teacher '
+                         f'{tuple(teacher.shape)}: both must be logits of the same patches '
+                         'over the same classes')
+    if reduction not in ('mean', 'sum', 'none'):
+        raise ValueError(f"reduction is {reduction!r}: choose 'mean' (over the batch), "
+                         "'sum' or 'none'")
+    if reduction == 'mean' and student.numel() == 0:
+        raise ValueError("the batch is empty and has no mean: skip it, or use reduction='sum'")
+    if permute: # drawn on the generator's device
+        device = generator.device if generator else student.device
+        order = torch.randperm(student.shape[-1], generator=generator, device=device)
+        order = order.to(student.device, non_blocking=order.device.type == 'cpu')
+        student, teacher = student[..., order], teacher[..., order]
     with torch.autocast(student.device.type, enabled=False):
         (s_q, s_not), (t_q, t_not) = binary_cascade(student), binary_cascade(teacher)
         kl = t_q.exp() * (t_q - s_q) + t_not.exp() * (t_not - s_not)

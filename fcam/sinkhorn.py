@@ -7,6 +7,7 @@ __all__ = ['SinkhornWarning', 'sinkhorn', 'transport_score']
 
 # %% ../nbs/06_sinkhorn.ipynb #69f3249b
 import warnings
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -19,8 +20,8 @@ class _Plan(torch.autograd.Function):
     "Plan and error of a flat batch; backward uses the adjoint, which is differentiable itself"
     @staticmethod
     def forward(ctx, cost, r, c, eps, # a flat batch: one leading dimension, one precision
-                tol, max_iter): # as for `solve`
-        back_end = kernel_solve if kernel_applies(cost, 'plan') else solve
+                tol, max_iter, wanted): # as for `solve`, and for `kernel_applies`: 'plan'
+        back_end = kernel_solve if kernel_applies(cost, wanted) else solve
         with torch.autocast(cost.device.type, enabled=False):
             plan, error, *_ = back_end(cost, r, c, eps, tol=tol, max_iter=max_iter)
         ctx.save_for_backward(plan, eps)
@@ -31,7 +32,7 @@ class _Plan(torch.autograd.Function):
     def backward(ctx, d_plan, _): # gradient of the plan; the error has none
         plan, eps = ctx.saved_tensors
         with torch.autocast(plan.device.type, enabled=False):
-            return *plan_gradients(plan, eps, T=d_plan), None, None
+            return *plan_gradients(plan, eps, T=d_plan), None, None, None
 
 # %% ../nbs/06_sinkhorn.ipynb #005bb838
 class _Score(torch.autograd.Function):
@@ -43,7 +44,7 @@ class _Score(torch.autograd.Function):
         settings = dict(tol=tol, max_iter=max_iter, with_gradient=wanted == 'gradients')
         with torch.autocast(cost.device.type, enabled=False):
             score, error, gradients = back_end(cost, r, c, eps, **settings)
-        ctx.settings = tol, max_iter
+        ctx.settings = tol, max_iter, 'plan'
         ctx.save_for_backward(cost, r, c, eps, *gradients)
         ctx.mark_non_differentiable(error)
         return score, error
@@ -62,44 +63,42 @@ class _Score(torch.autograd.Function):
         wanted = (x if needed else None for x, needed in zip(found, ctx.needs_input_grad))
         return *wanted, None, None, None
 
-# %% ../nbs/06_sinkhorn.ipynb #881f5b75
+# %% ../nbs/06_sinkhorn.ipynb #6aec2925
 class SinkhornWarning(UserWarning):
     "Some transport plans missed their marginals within the allowed iterations"
 
-# %% ../nbs/06_sinkhorn.ipynb #6aec2925
-def _warn_missed(error, eps, tol, max_iter):
-    "Say how many problems missed `tol`, by how much, and what fixes it"
-    missed = ~(error <= tol)
-    if not missed.any(): return
-    warnings.warn(f'sinkhorn: {int(missed.sum())} of {len(error)} problems stopped after '
-                  f'{max_iter} iterations with an L1 marginal error of up to '
-                  f'{float(error.max()):.1e} (tol={tol:.1e}; smallest eps among them '
-                  f'{float(eps[missed].min()):.1e}): raise eps or max_iter, or allow a larger '
-                  'tol', SinkhornWarning, stacklevel=3)
-
-# %% ../nbs/06_sinkhorn.ipynb #67cc6c54
-def _in_precision(x, dtype):
-    "A marginal in `dtype`, divided by its sum if it came in half precision"
-    if x.dtype not in (torch.float16, torch.bfloat16): return x.to(dtype)
-    return x.to(dtype)/x.to(dtype).sum(-1, keepdim=True)
-
-def _prepare(cost, r, c, eps, tol, max_iter, check, wanted):
-    "The arguments of a flat batch in one precision, and the leading shape; `ValueError`"
-    if max_iter < 1 or tol is not None and not tol > 0:
-        raise ValueError(f'max_iter must be at least 1 and tol above zero; got {max_iter} and '
-                         f'{tol}')
-    double = torch.float64 in (cost.dtype, r.dtype, c.dtype)
-    dtype = torch.float64 if double else torch.float32
-    if isinstance(eps, Tensor): eps = eps.to(cost.device)
-    else: eps = torch.full((), eps, dtype=dtype, device=cost.device)
+def _solved(function, cost, r, c, eps, tol, max_iter, check, wanted):
+    "What `_Plan` or `_Score` makes of a problem, in its leading dimensions; `ValueError`"
+    numbers = isinstance(max_iter, Integral) and (tol is None or isinstance(tol, Real))
+    if not numbers or max_iter < 1 or tol is not None and not tol > 0:
+        raise ValueError('max_iter must be at least 1 and tol above zero, both of them numbers; '
+                         f'got {max_iter!r} and {tol!r}')
+    try:
+        cost, r, c = (torch.as_tensor(x) for x in (cost, r, c))
+        double = torch.float64 in (cost.dtype, r.dtype, c.dtype)
+        dtype = torch.float64 if double else torch.float32
+        if isinstance(eps, Real): eps = torch.full((), eps, dtype=dtype, device=cost.device)
+        else: eps = torch.as_tensor(eps).to(cost.device)
+    except (TypeError, ValueError, RuntimeError) as e:
+        raise ValueError('cost, r, c and eps are tensors, arrays or numbers, and never text; '
+                         f'one of them is not: {e}') from e
     lead = check_problem(cost, r, c, eps, values=check)
-    r, c = _in_precision(r, dtype), _in_precision(c, dtype)
     def flat(x, *size): return x.to(dtype).expand((*lead, *size)).reshape(-1, *size)
-    cost, eps = flat(cost, *cost.shape[-2:]), flat(eps)
-    r, c = flat(r, r.shape[-1]), flat(c, c.shape[-1])
+    def marginal(x):
+        half, x = x.dtype in (torch.float16, torch.bfloat16), x.to(dtype)
+        return flat(x/x.sum(-1, keepdim=True) if half else x, x.shape[-1])
+    cost, r, c, eps = flat(cost, *cost.shape[-2:]), marginal(r), marginal(c), flat(eps)
     least = 4e-15 if double else 5e-6 if kernel_applies(cost, wanted) else 2e-6
-    usual = 1e-10 if double else least
-    return (cost, r, c, eps, max(least, tol or usual), max_iter), lead
+    tol = max(least, tol or (1e-10 if double else least))
+    found, error = function.apply(cost, r, c, eps, tol, max_iter, wanted)
+    missed = ~(error <= tol) if check or not cost.is_cuda else None
+    if missed is not None and missed.any():
+        warnings.warn(f'sinkhorn: {int(missed.sum())} of {len(error)} problems stopped after '
+                      f'{max_iter} iterations with an L1 marginal error of up to '
+                      f'{float(error.max()):.1e} (tol={tol:.1e}; smallest eps among them '
+                      f'{float(eps[missed].min()):.1e}): raise eps or max_iter, or allow a larger '
+                      'tol', SinkhornWarning, stacklevel=3)
+    return found.reshape((*lead, *found.shape[1:]))
 
 # %% ../nbs/06_sinkhorn.ipynb #1b6e46f8
 def sinkhorn(
@@ -113,10 +112,7 @@ def sinkhorn(
 )->Tensor: # `(..., n, m)`, float32 or float64
     "Entropic transport plan, equation (14), with gradients in all four; `ValueError` if none fits"
     settings = dict(tol=tol, max_iter=max_iter, check=check)
-    arguments, lead = _prepare(cost, r, c, eps, **settings, wanted='plan')
-    plan, error = _Plan.apply(*arguments)
-    if check or not cost.is_cuda: _warn_missed(error, *arguments[3:])
-    return plan.reshape(*lead, *plan.shape[1:]).contiguous()
+    return _solved(_Plan, cost, r, c, eps, **settings, wanted='plan').contiguous()
 
 # %% ../nbs/06_sinkhorn.ipynb #49304ed4
 def transport_score(
@@ -132,7 +128,4 @@ def transport_score(
     leaves = [x for x in (cost, r, c, eps) if isinstance(x, Tensor) and x.requires_grad]
     wanted = 'gradients' if leaves and torch.is_grad_enabled() else 'score'
     settings = dict(tol=tol, max_iter=max_iter, check=check)
-    arguments, lead = _prepare(cost, r, c, eps, **settings, wanted=wanted)
-    score, error = _Score.apply(*arguments, wanted)
-    if check or not cost.is_cuda: _warn_missed(error, *arguments[3:])
-    return score.reshape(lead)
+    return _solved(_Score, cost, r, c, eps, **settings, wanted=wanted)

@@ -98,7 +98,8 @@ class LinearClassifier(Baseline):
         super().__init__()
         self.n_epochs = check_count('n_epochs', n_epochs, '[0, inf)')
         self.bs, self.seed = check_count('bs', bs), check_seed(seed)
-        self.sgd = dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay)
+        sgd = dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay)
+        self.sgd = {name: check_number(name, value, '[0, inf)') for name, value in sgd.items()}
 
     def scores(self, support, query):
         n_way, n_shot, d = support.shape[1], support.shape[2], support.shape[-1]
@@ -163,23 +164,18 @@ class LogisticRegression(Baseline):
         kind, (n_way, n_shot) = query.dtype, support.shape[1:3]
         wide = torch.float32 if query.device.type == 'mps' else torch.float64
         support, query = (F.normalize(x.mean(-2).to(wide), dim=-1) for x in (support, query))
-        support = support.flatten(1, 2)
+        support, n, half = support.flatten(1, 2), n_way*n_shot, self.C/2
         wanted = torch.eye(n_way).to(support).repeat_interleave(n_shot, 0)
-        a, bias = self._minimum(support@support.mT, wanted)
-        return (query@support.mT@a+bias).to(kind)
-
-    def _minimum(self, gram, wanted, n_steps=1000, tolerance=1e-7):
-        "The numbers a `(tasks, n_images, n_way)` and the biases `(tasks, 1, n_way)`"
-        n, half = gram.shape[-1], self.C/2
+        gram = support@support.mT
         ones = torch.ones_like(gram[:, :1])
         above = torch.cat([half*gram+torch.eye(n).to(gram), half*ones.mT], -1)
         below = torch.cat([half*ones@gram, half*n*ones[..., :1]], -1)
         inverse = torch.linalg.inv(torch.cat([above, below], -2))
-        found = torch.zeros(len(gram), n+1, wanted.shape[-1]).to(gram)
-        for step in range(n_steps):
-            a, bias = found[:, :n], found[:, n:]
+        found = torch.zeros(len(gram), n+1, n_way).to(gram)
+        for step in range(1000):
+            a, bias = found[:, :n], found[:, n:] # of each image and class, and of each class
             wrong = self.C*((gram@a+bias).softmax(-1)-wanted)
             rest = torch.cat([a+wrong, wrong.sum(-2, keepdim=True)], -2)
-            if step%10 == 0 and bool((rest.abs() < tolerance).all()): break
+            if step%10 == 0 and bool((rest.abs() < 1e-7).all()): break
             found = found-inverse@rest
-        return found[:, :n], found[:, n:]
+        return (query@support.mT@found[:, :n]+found[:, n:]).to(kind)

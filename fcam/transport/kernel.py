@@ -37,13 +37,6 @@ def _column_sums(tile):
     "One number a column, `(1, b, 1, 8)`, of a tile `(a, b, 4, 8)`"
     return tl.sum(tl.sum(tile, 0, keep_dims=True), 2, keep_dims=True)
 
-# %% ../../nbs/transport/kernel.ipynb #c1e64749
-@_jit
-def _row_largest(tile): return tl.max(tl.max(tile, 1, keep_dims=True), 3, keep_dims=True)
-
-@_jit
-def _column_largest(tile): return tl.max(tl.max(tile, 0, keep_dims=True), 2, keep_dims=True)
-
 @_jit
 def _total(x):
     "The sum of one number a row, or of one number a column"
@@ -54,7 +47,6 @@ def _largest(x):
     "The largest element of a tile, or of one number a row or column"
     return tl.max(tl.max(tl.max(tl.max(x, 0), 0), 0), 0)
 
-# %% ../../nbs/transport/kernel.ipynb #d766a029
 @_jit
 def _tile_index(n_rows:constexpr, n_columns:constexpr):
     "Row number `(n_rows/4, 1, 4, 1)` and column number `(1, n_columns/8, 1, 8)` of every element"
@@ -136,13 +128,13 @@ def _log_mass(x):
 @_jit
 def _row_logs(x, g, r):
     "Row terms: the largest element of each row of `x+f+g`, base 2, is to be the row's mass"
-    return _log_mass(r)-tl.maximum(_row_largest(x+g), -1e38)
+    return _log_mass(r)-tl.maximum(tl.max(tl.max(x+g, 1, keep_dims=True), 3, keep_dims=True), -1e38)
 
 @_jit
 def _tile_start(x, r, c):
     "Column terms `g` after a sweep with the largest element in place of the sum"
     x += _row_logs(x, tl.where(c > 0, 0., -float('inf')), r)
-    return _log_mass(c)-tl.maximum(_column_largest(x), -1e38)
+    return _log_mass(c)-tl.maximum(tl.max(tl.max(x, 0, keep_dims=True), 2, keep_dims=True), -1e38)
 
 @_jit
 def _strayed(wanted, have):
@@ -192,18 +184,11 @@ def _marginal_gradients(plan, T, n:constexpr, m:constexpr):
     beta = _clipped(size*t*y, bound)
     return _clipped(mean-inverse*_row_sums(plan*beta), bound), beta
 
-# %% ../../nbs/transport/kernel.ipynb #f8b6c4d8
 @_jit
 def _tile_centred(x, mass):
     "Mean zero over the elements that carry mass, zero on the others"
     full = tl.where(mass > 0, 1., 0.)
     return full*(x-_total(full*x)/tl.maximum(_total(full), 1.))
-
-@_jit
-def _store_marginal_gradients(out, alpha, beta, rows, columns, i, j, n:constexpr, m:constexpr):
-    "Write the gradients in r and c behind the place of the one in cost"
-    tl.store(out+n*m+i, _tile_centred(alpha, rows), i < n)
-    tl.store(out+(n*m+n)+j, _tile_centred(beta, columns), j < m)
 
 # %% ../../nbs/transport/kernel.ipynb #c29af729
 @_jit
@@ -217,7 +202,8 @@ def _store_gradients(plan, T, cost, r, c, out, sharpness, i, j, n:constexpr, m:c
     "Write the gradients of the score; what its first-order correction adds to it"
     alpha, beta = _marginal_gradients(plan, T, n, m)
     rows, columns = _row_sums(plan), _column_sums(plan)
-    _store_marginal_gradients(out, alpha, beta, rows, columns, i, j, n, m)
+    tl.store(out+n*m+i, _tile_centred(alpha, rows), i < n)
+    tl.store(out+(n*m+n)+j, _tile_centred(beta, columns), j < m)
     R = (-_load_tile(cost, i, j, n, m)-alpha-beta)*sharpness
     _store_tile(out, -plan-plan*R, i, j, n, m)
     tl.store(out+(n*m+n+m), -_total(_row_sums(plan*R*R)))
@@ -340,7 +326,6 @@ def _probe_error(device, n, m, wanted):
     off = [(x.cpu()[0]-y.cpu()).abs().flatten() for x, y in zip(found, known[wanted])]
     return float(torch.cat(off).max())
 
-# %% ../../nbs/transport/kernel.ipynb #437e83c9
 @functools.cache
 def _warn_slower(device, why):
     "One warning for each device and reason"

@@ -21,16 +21,14 @@ def _row_scaled(cost, eps):
     return x.sub_(x.amax(1, keepdim=True))
 
 # %% ../../nbs/transport/solver.ipynb #5c9ab98e
-def _shift(log_wanted, log_have):
-    "What to add to the log of a sum; nothing where the sum is empty already"
-    return (log_wanted-log_have).masked_fill(log_have == -torch.inf, 0.)
-
 def _log_sweeps(log_plan, r, c, n_sweeps):
     "Scale rows, then columns, `n_sweeps` times, on the log of the plan `(n, m, batch)`"
+    def shift(log_wanted, log_have): # nothing where the sum is empty already
+        return (log_wanted-log_have).masked_fill(log_have == -torch.inf, 0.)
     log_r, log_c = r.log(), c.log()
     for _ in range(n_sweeps):
-        log_plan = log_plan+_shift(log_r, log_plan.logsumexp(1)).unsqueeze(1)
-        log_plan = log_plan+_shift(log_c, log_plan.logsumexp(0))
+        log_plan = log_plan+shift(log_r, log_plan.logsumexp(1)).unsqueeze(1)
+        log_plan = log_plan+shift(log_c, log_plan.logsumexp(0))
     return log_plan
 
 # %% ../../nbs/transport/solver.ipynb #03f7bc51
@@ -49,7 +47,11 @@ def _sweep_until(kernel, r, c, v, tol, n_sweeps, first):
         u = r/rows.clamp_(min=1e-15)
         v = c/torch.mul(kernel, u.unsqueeze(1), out=buffer).sum(0).clamp_(min=1e-15)
 
-# %% ../../nbs/transport/solver.ipynb #b83d9c01
+# %% ../../nbs/transport/solver.ipynb #feab60c7
+def _reused(x):
+    "`x`, to be written over, or None where autograd records and may need its values again"
+    return None if torch.is_grad_enabled() else x
+
 def _cholesky_solve(matrix, rhs):
     "Solve `matrix` `(batch, m, m)` for `rhs` `(batch, m)`, with a ridge where that fails"
     factor, failed = torch.linalg.cholesky_ex(matrix)
@@ -59,11 +61,6 @@ def _cholesky_solve(matrix, rhs):
         factor, failed = torch.linalg.cholesky_ex(matrix+ridge)
     x = torch.cholesky_solve(rhs.unsqueeze(-1), factor).squeeze(-1)
     return x.masked_fill((failed > 0).unsqueeze(-1), 0.)
-
-# %% ../../nbs/transport/solver.ipynb #feab60c7
-def _reused(x):
-    "`x`, to be written over, or None where autograd records and may need its values again"
-    return None if torch.is_grad_enabled() else x
 
 def _least_squares(plan, a, b):
     "`alpha` `(n, batch)` and `beta` `(m, batch)` for `plan` `(n, m, batch)` and right-hand sides"
@@ -122,19 +119,6 @@ def _newton(cost, r, c, eps, u, v, tol, max_iter):
             r, c = _take(r, keep), _take(c, keep)
     return plan, error, n_iter
 
-# %% ../../nbs/transport/solver.ipynb #a670e68f
-def _first_sweeps(kernel, r, c, tol, max_iter):
-    "Up to 20 sweeps: scalings, error and sweeps of each problem, and which problems are left"
-    found = _sweep_until(kernel, r, c, c, tol=tol, n_sweeps=min(8, max_iter), first=4)
-    left = (found[2] > tol).nonzero()[:, 0]
-    if len(left) and max_iter > 8:
-        start = (_take(x, left) for x in (kernel, r, c, found[1]))
-        more = _sweep_until(*start, tol=tol, n_sweeps=min(12, max_iter-8), first=2)
-        more[3].add_(8)
-        for x, y in zip(found, more): x[..., left] = y
-        left = left[more[2] > tol]
-    return *found, left
-
 # %% ../../nbs/transport/solver.ipynb #e0bc9ff2
 def solve(
     cost:Tensor, # `(batch, n, m)`, finite, float32 or float64 like all that follow
@@ -146,7 +130,15 @@ def solve(
 )->tuple[Tensor, Tensor, Tensor]: # plan `(batch, n, m)`, L1 error and iterations `(batch,)`
     "Plans of equation (14), batch last in memory; checks nothing: `sinkhorn` is for that"
     kernel, r, c = _row_scaled(cost, eps).exp_(), _batch_last(r), _batch_last(c)
-    u, v, error, n_iter, left = _first_sweeps(kernel, r, c, tol=tol, max_iter=max_iter)
+    found = _sweep_until(kernel, r, c, c, tol=tol, n_sweeps=min(8, max_iter), first=4)
+    left = (found[2] > tol).nonzero()[:, 0]
+    if len(left) and max_iter > 8:
+        start = (_take(x, left) for x in (kernel, r, c, found[1]))
+        more = _sweep_until(*start, tol=tol, n_sweeps=min(12, max_iter-8), first=2)
+        more[3].add_(8)
+        for x, y in zip(found, more): x[..., left] = y
+        left = left[more[2] > tol]
+    u, v, error, n_iter = found
     plan = kernel.mul_(v).mul_(u.unsqueeze(1))
     if len(left) and max_iter > 20:
         start = cost[left], *(_take(x, left) for x in (r, c, eps, u, v))
@@ -162,12 +154,10 @@ def _fit(plan, T):
     fitted = _least_squares(plan, PT.sum(1), PT.sum(0))
     alpha, beta = (x.clamp(-bound, bound) for x in fitted)
     left = torch.sub(T, beta, out=_reused(PT)).sub_(alpha.unsqueeze(1))
-    return left, _centred(alpha, plan.sum(1)).T, _centred(beta, plan.sum(0)).T
-
-def _centred(x, mass):
-    "Mean zero over the elements that carry mass, zero on the others; `(n, batch)`"
-    full = mass > torch.finfo(mass.dtype).tiny
-    return (x-(x*full).sum(0)/full.sum(0)).masked_fill(~full, 0.)
+    def centred(x, mass): # mean zero over the elements that carry mass, zero on the others
+        full = mass > torch.finfo(mass.dtype).tiny
+        return (x-(x*full).sum(0)/full.sum(0)).masked_fill(~full, 0.).T
+    return left, centred(alpha, plan.sum(1)), centred(beta, plan.sum(0))
 
 # %% ../../nbs/transport/solver.ipynb #5751cc4e
 def plan_gradients(
@@ -204,56 +194,6 @@ def score_and_gradients(
     d_eps = -(PR*R).sum((0, 1))
     return score, error, (PR.add_(plan).neg_().movedim(-1, 0), d_r, d_c, d_eps)
 
-# %% ../../nbs/transport/solver.ipynb #95e43044
-def _common_shape(cost, r, c, eps):
-    "The leading shape that all four share; `ValueError` where there is none"
-    shapes = f'{tuple(cost.shape)}, {tuple(r.shape)}, {tuple(c.shape)}'
-    if cost.ndim < 2 or r.ndim < 1 or c.ndim < 1 or 0 in cost.shape[-2:]:
-        raise ValueError(f'cost is (..., n, m), r (..., n) and c (..., m) with n, m > 0; '
-                         f'got {shapes}')
-    if r.shape[-1] != cost.shape[-2] or c.shape[-1] != cost.shape[-1]:
-        raise ValueError(f'cost {tuple(cost.shape)} needs r with {cost.shape[-2]} and c with '
-                         f'{cost.shape[-1]} elements; got {r.shape[-1]} and {c.shape[-1]}: '
-                         'swap them, or transpose cost')
-    lead = cost.shape[:-2], r.shape[:-1], c.shape[:-1], eps.shape
-    try: return torch.broadcast_shapes(*lead)
-    except RuntimeError as e:
-        raise ValueError(f'the leading dimensions of cost, r, c and eps, {shapes} and '
-                         f'{tuple(eps.shape)}, do not broadcast: eps has one value a problem, '
-                         'without the two last dimensions of cost') from e
-
-# %% ../../nbs/transport/solver.ipynb #13fbcb0a
-def _check_devices(cost, r, c):
-    "`ValueError` for a marginal that is not where the cost is"
-    for name, x in (('r', r), ('c', c)):
-        if x.device != cost.device:
-            raise ValueError(f'{name} is on {x.device} and cost on {cost.device}: bring both to '
-                             f'one device with {name}.to(cost.device)')
-
-# %% ../../nbs/transport/solver.ipynb #38ff6da2
-def _check_mass(name, x):
-    "`ValueError` for a marginal that is negative or does not sum to one"
-    if not bool((x >= 0).all()):
-        raise ValueError(f'{name} holds a negative or NaN mass: weights come from a softmax or a '
-                         'count')
-    if not x.numel(): return
-    total = x.sum(-1, dtype=torch.promote_types(x.dtype, torch.float32))
-    off = float((total-1).abs().max())
-    allowed = 1e-5 if x.dtype in (torch.float32, torch.float64) else 0.05
-    if off > allowed:
-        raise ValueError(f'{name} must sum to one; it is off by {off:.2g}: divide it by its sum')
-
-def _check_values(cost, r, c, eps):
-    "`ValueError` for values that no plan can satisfy"
-    cost, r, c, eps = (x.detach() for x in (cost, r, c, eps))
-    if not bool((torch.isfinite(eps) & (eps > 0)).all()):
-        raise ValueError('eps must be finite and above zero in every problem: clamp it, or '
-                         'predict its logarithm')
-    if cost.numel() and not all(bool(x.isfinite()) for x in cost.aminmax()):
-        raise ValueError('cost holds a value that is not finite: look for a NaN or an overflow in '
-                         'the features')
-    for name, x in (('r', r), ('c', c)): _check_mass(name, x)
-
 # %% ../../nbs/transport/solver.ipynb #ceb47716
 def check_problem(
     cost:Tensor, # `(..., n, m)`
@@ -263,8 +203,38 @@ def check_problem(
     values:bool=True, # look at the values as well (this makes a GPU wait)
 )->torch.Size: # the leading dimensions that all four share
     "`ValueError` for shapes or devices that do not fit and values that no plan can satisfy"
-    eps = torch.as_tensor(eps)
-    lead = _common_shape(cost, r, c, eps)
-    _check_devices(cost, r, c)
-    if values: _check_values(cost, r, c, eps)
+    cost, r, c, eps = (torch.as_tensor(x).detach() for x in (cost, r, c, eps))
+    shapes = f'{tuple(cost.shape)}, {tuple(r.shape)}, {tuple(c.shape)}'
+    if cost.ndim < 2 or r.ndim < 1 or c.ndim < 1 or 0 in cost.shape[-2:]:
+        raise ValueError(f'cost is (..., n, m), r (..., n) and c (..., m) with n, m > 0; '
+                         f'got {shapes}')
+    if r.shape[-1] != cost.shape[-2] or c.shape[-1] != cost.shape[-1]:
+        raise ValueError(f'cost {tuple(cost.shape)} needs r with {cost.shape[-2]} and c with '
+                         f'{cost.shape[-1]} elements; got {r.shape[-1]} and {c.shape[-1]}: '
+                         'swap them, or transpose cost')
+    try: lead = torch.broadcast_shapes(cost.shape[:-2], r.shape[:-1], c.shape[:-1], eps.shape)
+    except RuntimeError as e:
+        raise ValueError(f'the leading dimensions of cost, r, c and eps, {shapes} and '
+                         f'{tuple(eps.shape)}, do not broadcast: eps has one value a problem, '
+                         'without the two last dimensions of cost') from e
+    for name, x in (('r', r), ('c', c)):
+        if x.device != cost.device:
+            raise ValueError(f'{name} is on {x.device} and cost on {cost.device}: bring both to '
+                             f'one device with {name}.to(cost.device)')
+    if not values: return lead
+    if cost.numel() and not all(bool(x.isfinite()) for x in cost.aminmax()):
+        raise ValueError('cost holds a value that is not finite: look for a NaN or an overflow in '
+                         'the features')
+    if not bool((torch.isfinite(eps) & (eps > 0)).all()):
+        raise ValueError('eps must be finite and above zero in every problem: clamp it, or '
+                         'predict its logarithm')
+    for name, x in (('r', r), ('c', c)):
+        if not bool((x >= 0).all()):
+            raise ValueError(f'{name} holds a negative or NaN mass: weights come from a softmax '
+                             'or a count')
+        total = x.sum(-1, dtype=torch.promote_types(x.dtype, torch.float32))
+        off = float((total-1).abs().max()) if x.numel() else 0.
+        if off > (1e-5 if x.dtype in (torch.float32, torch.float64) else 0.05):
+            raise ValueError(f'{name} must sum to one; it is off by {off:.2g}: divide it by its '
+                             'sum')
     return lead
