@@ -7,8 +7,6 @@ __all__ = ['weight_rules', 'check_sets', 'cross_weights', 'cosine_cost', 'Modula
            'CosineMetric']
 
 # %% ../nbs/07_metric.ipynb #f3b637a9
-from functools import partial
-
 import torch
 from fastcore.basics import patch
 from torch import nn, Tensor
@@ -22,9 +20,13 @@ from .transport.exact import exact_plan
 def check_sets(
     query:Tensor, # `(..., n_query, n, n_features)`
     proto:Tensor, # `(..., n_way, m, n_features)`
+    n_features:int=None, # that both must have, if given
 )->torch.Size: # the leading dimensions that both share
     "`ValueError` where two batches of patch sets cannot be compared"
     for name, x, size in (('query', query, 'n_query, n'), ('proto', proto, 'n_way, m')):
+        if not isinstance(x, Tensor):
+            raise ValueError(f'{name} is of type {type(x).__name__}: make it a tensor with '
+                             f'torch.as_tensor({name})')
         if x.ndim < 3:
             raise ValueError(f'{name} is (..., {size}, n_features); got {tuple(x.shape)}: add a '
                              'dimension with [None]')
@@ -38,6 +40,9 @@ def check_sets(
     if query.shape[-1] != proto.shape[-1]:
         raise ValueError(f'query has {query.shape[-1]} features and proto has {proto.shape[-1]}: '
                          'embed both with the same encoder')
+    if query.shape[-1] != (n_features or query.shape[-1]):
+        raise ValueError(f'this was built for {n_features} features and got {query.shape[-1]}: '
+                         f'build it with n_features={query.shape[-1]}')
     try: return torch.broadcast_shapes(query.shape[:-3], proto.shape[:-3])
     except RuntimeError as e:
         raise ValueError(f'the leading dimensions of query {tuple(query.shape)} and proto '
@@ -45,41 +50,26 @@ def check_sets(
                          'task') from e
 
 # %% ../nbs/07_metric.ipynb #fc433c14
-def _length(x):
-    "Length of the vectors; never zero, so that a zero vector has cosine zero"
-    return torch.linalg.vector_norm(x, dim=-1).clamp_min(1e-8)
-
-def _softmax_of_cosines(products, lengths, mean_length):
-    "Weights (15), (16) of the patches of one set by their products with the mean of the other"
-    return (products/(lengths*mean_length)).softmax(-1)
-
-def _compare(query, proto, weigh=_softmax_of_cosines):
-    "Cosines `(..., n_query, n_way, n, m)` of the patches and weights r, c, in float32 at least"
-    query, proto = (x if x.dtype == torch.float64 else x.float() for x in (query, proto))
-    products = torch.einsum('...qnd,...wmd->...qwnm', query, proto)
-    u, v = _length(query).unsqueeze(-2), _length(proto).unsqueeze(-3)
-    r = weigh(products.mean(-1), u, _length(proto.mean(-2))[..., None, :, None])
-    c = weigh(products.mean(-2), v, _length(query.mean(-2))[..., None, None])
-    return products/(u.unsqueeze(-1)*v.unsqueeze(-2)), r, c
-
-# %% ../nbs/07_metric.ipynb #eb8dab94
-def _dot_products(products, lengths, mean_length):
-    "The weights of DeepEMD's public code"
-    positive = products.relu() + 1e-3
-    return positive/positive.sum(-1, keepdim=True)
-
-def _sharp(products, lengths, mean_length, sharpness, norm_power):
-    "Softmax of the sharpened cosines, times a power of the length"
-    cosines = products/(lengths*mean_length)
-    return (sharpness*cosines + norm_power*lengths.log()).softmax(-1)
-
 weight_rules = 'paper', 'deepemd', 'sharp'
 
-def _rule(weights, sharpness=None, norm_power=None):
-    "How patches are weighed; `ValueError` for another word"
-    check_choice('weights', weights, weight_rules)
-    if weights == 'sharp': return partial(_sharp, sharpness=sharpness, norm_power=norm_power)
-    return _softmax_of_cosines if weights == 'paper' else _dot_products
+def _compare(query, proto, weights='paper', sharpness=1., norm_power=0.):
+    "Cosines `(..., n_query, n_way, n, m)` of the patches and weights r, c, in float32 at least"
+    dtype = torch.promote_types(torch.promote_types(query.dtype, proto.dtype), torch.float32)
+    query, proto = query.to(dtype), proto.to(dtype)
+    def length(x): # never zero, so that a zero vector has cosine zero
+        return torch.linalg.vector_norm(x, dim=-1).clamp_min(1e-8)
+    def weigh(products, lengths, mean_length): # one set, by its products with the other's mean
+        if weights == 'deepemd':
+            positive = products.relu() + 1e-3
+            return positive/positive.sum(-1, keepdim=True)
+        cosines = products/(lengths*mean_length)
+        if weights == 'sharp': cosines = sharpness*cosines + norm_power*lengths.log()
+        return cosines.softmax(-1)
+    products = torch.einsum('...qnd,...wmd->...qwnm', query, proto)
+    u, v = length(query).unsqueeze(-2), length(proto).unsqueeze(-3)
+    r = weigh(products.mean(-1), u, length(proto.mean(-2))[..., None, :, None])
+    c = weigh(products.mean(-2), v, length(query.mean(-2))[..., None, None])
+    return products/(u.unsqueeze(-1)*v.unsqueeze(-2)), r, c
 
 # %% ../nbs/07_metric.ipynb #42b15f24
 def cross_weights(
@@ -91,8 +81,10 @@ def cross_weights(
 )->tuple[Tensor, Tensor]: # r `(..., n_query, n_way, n)`, c `(..., n_query, n_way, m)`, sums one
     "Weights of the patches; `ValueError` for shapes that do not fit, or another word"
     check_sets(query, proto)
-    rule = _rule(weights, sharpness, norm_power)
-    with torch.autocast(query.device.type, enabled=False): return _compare(query, proto, rule)[1:]
+    rule = check_choice('weights', weights, weight_rules), sharpness, norm_power
+    for name, x in dict(sharpness=sharpness, norm_power=norm_power).items():
+        if not isinstance(x, Tensor): check_number(name, x, '(-inf, inf)')
+    with torch.autocast(query.device.type, enabled=False): return _compare(query, proto, *rule)[1:]
 
 # %% ../nbs/07_metric.ipynb #96e344a4
 def cosine_cost(
@@ -121,7 +113,8 @@ class ModulateModule(nn.Module):
         max_pairs:int|None=None, # pairs at a time without gradient; default: as is fast
     ):
         super().__init__()
-        self.n_features, self.eps, self.max_pairs = n_features, eps, max_pairs
+        self.n_features, self.max_pairs = check_count('n_features', n_features), max_pairs
+        self.eps = check_number('eps', eps, '(0, inf)')
         d_model, n_hidden = n_features+n_set, n_hidden or 2*n_features
         n_heads = n_heads or max(k for k in range(1, 17) if d_model % k == 0)
         sizes = dict(d_model=d_model, nhead=n_heads, dim_feedforward=n_hidden)
@@ -139,20 +132,16 @@ def _finish_layer(layer, x, attended):
     x = layer.norm1(x+layer.self_attn.out_proj(attended))
     return layer.norm2(x+layer.linear2(F.relu(layer.linear1(x), inplace=True)))
 
-def _attention(q, k, v):
-    "Scaled dot-product attention; on a CPU in bfloat16 by two products, which take half the time"
-    if q.is_cuda or q.dtype != torch.bfloat16: return F.scaled_dot_product_attention(q, k, v)
-    weights = (q*q.shape[-1]**-0.5 @ k.mT).softmax(-1)
-    return weights.to(v.dtype) @ v
-
 def _full_layer(layer, x, qkv=None):
     "`layer` on all tokens `(pairs, tokens, d_model)`, with its projections given or computed"
     attn = layer.self_attn
     if qkv is None: qkv = F.linear(x, attn.in_proj_weight, attn.in_proj_bias)
     parts = qkv.chunk(3, -1)
     q, k, v = (y.unflatten(-1, (attn.num_heads, -1)).transpose(1, 2) for y in parts)
-    attended = _attention(q, k, v).transpose(1, 2).flatten(2)
-    return _finish_layer(layer, x, attended)
+    if q.dtype == torch.bfloat16 and not q.is_cuda: # on a CPU two products take half the time
+        attended = (q*q.shape[-1]**-0.5 @ k.mT).softmax(-1).to(v.dtype) @ v
+    else: attended = F.scaled_dot_product_attention(q, k, v)
+    return _finish_layer(layer, x, attended.transpose(1, 2).flatten(2))
 
 # %% ../nbs/07_metric.ipynb #0fa90c5d
 def _readout_layer(layer, x):
@@ -177,14 +166,11 @@ def _pairs(first, query, proto):
 
 # %% ../nbs/07_metric.ipynb #ca6fa20e
 @patch
-def _lengthened(self:ModulateModule, x, which):
-    "Patches with the embedding of set 0 (query) or 1 (class)"
-    return torch.cat([x, self.set_embedding[which].expand(*x.shape[:-1], -1)], -1)
-
-@patch
 def _output(self:ModulateModule, query, proto):
     "The head's number for every pair, `(tasks, n_query, n_way)`"
-    tokens = self.readout, self._lengthened(query, 0), self._lengthened(proto, 1)
+    def lengthened(x, own): return torch.cat([x, own.expand(*x.shape[:-1], -1)], -1)
+    of_query, of_class = self.set_embedding
+    tokens = self.readout, lengthened(query, of_query), lengthened(proto, of_class)
     x, (first, *middle) = _pairs(*tokens), self.encoder.layers
     if middle:
         attn = first.self_attn
@@ -194,25 +180,6 @@ def _output(self:ModulateModule, query, proto):
     out = self.head(_readout_layer(self.encoder.layers[-1], x))
     return out.reshape(len(query), query.shape[1], proto.shape[1])
 
-# %% ../nbs/07_metric.ipynb #2b93b944
-@patch
-def _output_in_portions(self:ModulateModule, query, proto, most):
-    "`_output` with at most about `most` pairs at a time: some tasks, or some queries of one task"
-    n_query, n_way = query.shape[1], proto.shape[1]
-    if n_query*n_way <= most:
-        parts = zip(query.split(most//(n_query*n_way)), proto.split(most//(n_query*n_way)))
-        return torch.cat([self._output(*part) for part in parts])
-    def one_task(queries, classes): # some queries at a time
-        parts = queries.split(max(1, most//n_way))
-        return torch.cat([self._output(part[None], classes[None])[0] for part in parts])
-    return torch.stack([one_task(*task) for task in zip(query, proto)])
-
-# %% ../nbs/07_metric.ipynb #c69aa664
-def _portion(device):
-    "Pairs at a time without gradient, as many as are fast"
-    if device.type != 'cpu': return 1024
-    return 512 if torch.is_autocast_enabled('cpu') else 128
-
 # %% ../nbs/07_metric.ipynb #9477de3a
 @patch
 def forward(self:ModulateModule,
@@ -220,19 +187,23 @@ def forward(self:ModulateModule,
     proto:Tensor, # `(..., n_way, m, n_features)`
 )->Tensor: # eps `(..., n_query, n_way)`, float32, in `self.eps * [e**-3, e**3]`
     "The predicted eps of every pair; `ValueError` for shapes that do not fit"
-    lead = check_sets(query, proto)
-    if query.shape[-1] != self.n_features:
-        raise ValueError(f'this module was built for {self.n_features} features and got '
-                         f'{query.shape[-1]}: build it with n_features={query.shape[-1]}')
-    query, proto = (x.to(self.readout.dtype) for x in (query, proto))
-    query, proto = (x.expand(*lead, *x.shape[-3:]) for x in (query, proto))
+    lead = check_sets(query, proto, self.n_features)
+    n_query, n_way = query.shape[-3], proto.shape[-3]
+    query, proto = (x.to(self.readout.dtype).expand(*lead, *x.shape[-3:]) for x in (query, proto))
     query, proto = (x.reshape(lead.numel(), *x.shape[-3:]) for x in (query, proto))
-    most = self.max_pairs or _portion(query.device)
-    pairs = len(query)*query.shape[1]*proto.shape[1]
-    if torch.is_grad_enabled() or pairs <= most: out = self._output(query, proto)
-    else: out = self._output_in_portions(query, proto, most)
+    usual = 1024 if query.device.type != 'cpu' else 512 if torch.is_autocast_enabled('cpu') else 128
+    most = self.max_pairs or usual # pairs at a time
+    if torch.is_grad_enabled() or lead.numel()*n_query*n_way <= most:
+        out = self._output(query, proto)
+    elif n_query*n_way <= most: # some tasks at a time
+        parts = (x.split(most//(n_query*n_way)) for x in (query, proto))
+        out = torch.cat([self._output(*part) for part in zip(*parts)])
+    else: # some queries of one task at a time
+        parts = ((some[None], classes[None]) for queries, classes in zip(query, proto)
+                 for some in queries.split(max(1, most//n_way)))
+        out = torch.cat([self._output(*part) for part in parts], 1)
     eps = self.eps*(3*torch.tanh(out.float()/3)).exp()
-    return eps.reshape(*lead, query.shape[1], proto.shape[1])
+    return eps.reshape(*lead, n_query, n_way)
 
 # %% ../nbs/07_metric.ipynb #e0305394
 class AdaptiveMetric(nn.Module):
@@ -261,15 +232,13 @@ class AdaptiveMetric(nn.Module):
         names = ['n_features', 'eps', 'centre', 'weights', 'sharpness', 'norm_power']
         return {name: getattr(self, name) for name in names} | dict(modulated=bool(self.modulate))
 
-    def extra_repr(self): return ', '.join(f'{k}={v!r}' for k, v in self.settings().items())
+    def sharp_weights(self)->dict: # empty for other weights
+        "Sharpness and power of the length as they were learned, tensors"
+        if self.weights != 'sharp': return {}
+        sharpness, norm_power = self.log_factors.exp()
+        return dict(sharpness=sharpness*self.sharpness, norm_power=norm_power*self.norm_power)
 
-# %% ../nbs/07_metric.ipynb #d929d476
-@patch
-def sharp_weights(self:AdaptiveMetric)->dict: # empty for other weights
-    "Sharpness and power of the length as they were learned, tensors"
-    if self.weights != 'sharp': return {}
-    sharpness, norm_power = self.log_factors.exp()
-    return dict(sharpness=sharpness*self.sharpness, norm_power=norm_power*self.norm_power)
+    def extra_repr(self): return ', '.join(f'{k}={v!r}' for k, v in self.settings().items())
 
 # %% ../nbs/07_metric.ipynb #acd72280
 @patch
@@ -279,19 +248,15 @@ def pair_eps(self:AdaptiveMetric,
     eps:float|Tensor|None=None, # > 0, one value or `(..., n_query, n_way)`; None: module's or own
 )->Tensor: # `(..., n_query, n_way)`
     "The eps of every pair; `ValueError` for wrong shapes or an eps not above zero (CPU only)"
-    shape = (*check_sets(query, proto), query.shape[-3], proto.shape[-3])
-    if query.shape[-1] != self.n_features:
-        raise ValueError(f'this metric was built for {self.n_features} features and got '
-                         f'{query.shape[-1]}: build it with n_features={query.shape[-1]}')
+    shape = (*check_sets(query, proto, self.n_features), query.shape[-3], proto.shape[-3])
     if eps is None and self.modulate is not None: return self.modulate(query, proto)
     eps = self.eps if eps is None else eps
-    if not isinstance(eps, Tensor): values = torch.tensor(float(eps))
-    else: values = eps.detach()
-    if not values.is_cuda and not bool((values > 0).all()):
+    if not isinstance(eps, Tensor):
+        eps = torch.full((), check_number('eps', eps, '(0, inf)'), device=query.device)
+    elif not eps.is_cuda and not bool((eps > 0).all()):
         raise ValueError('eps must be above zero for every pair: clamp it, or predict its '
                          'logarithm')
-    if isinstance(eps, Tensor): eps = eps.to(query.device)
-    else: eps = torch.full((), float(eps), device=query.device)
+    eps = eps.to(query.device)
     try: return eps.expand(shape)
     except RuntimeError as e:
         raise ValueError(f'eps is one number or one for each pair, {shape}; got '
@@ -303,11 +268,10 @@ def _problems(self:AdaptiveMetric, query, proto, eps):
     "Cost, weights and eps of every pair, in float32 at least"
     eps = self.pair_eps(query, proto, eps)
     with torch.autocast(query.device.type, enabled=False):
-        cosines, r, c = _compare(query, proto, _rule(self.weights, **self.sharp_weights()))
+        cosines, r, c = _compare(query, proto, self.weights, **self.sharp_weights())
         if self.centre: cosines = _compare(_centred(query), _centred(proto))[0]
         return 1-cosines, r, c, eps
 
-# %% ../nbs/07_metric.ipynb #ae00f69d
 @patch
 def transport(self:AdaptiveMetric,
     query:Tensor, # `(..., n_query, n, n_features)`
@@ -316,10 +280,9 @@ def transport(self:AdaptiveMetric,
 )->tuple[Tensor, Tensor, Tensor]: # scores, plans `(..., n_query, n_way, n, m)` and eps
     "Scores (18) with the plans (14) and the eps behind them; `ValueError` as for `pair_eps`"
     cost, r, c, eps = self._problems(query, proto, eps)
-    plan = sinkhorn(cost, r, c, eps=eps, check=False)
+    plan = sinkhorn(cost, r, c, eps=eps, check=not query.is_cuda)
     return ((1-cost)*plan).sum((-2, -1)), plan, eps
 
-# %% ../nbs/07_metric.ipynb #dde642ed
 @patch
 def forward(self:AdaptiveMetric,
     query:Tensor, # `(..., n_query, n, n_features)`
@@ -327,7 +290,7 @@ def forward(self:AdaptiveMetric,
     eps:float|Tensor|None=None, # > 0, one value or `(..., n_query, n_way)`; None: module's or own
 )->Tensor: # `(..., n_query, n_way)`, in [-1, 1]
     "Score of every query with every class, equation (18); `ValueError` as for `pair_eps`"
-    return transport_score(*self._problems(query, proto, eps), check=False)
+    return transport_score(*self._problems(query, proto, eps), check=not query.is_cuda)
 
 # %% ../nbs/07_metric.ipynb #e2de786b
 class EMDMetric(nn.Module):
@@ -385,14 +348,13 @@ class CosineMetric(nn.Module):
         query:Tensor, # `(..., n_query, n, n_features)`
         proto:Tensor, # `(..., n_way, m, n_features)`
     )->Tensor: # `(..., n_query, n_way)`, in [-1, 1], times the temperature where there is one
-        "Score of every query with every class; `ValueError` for shapes that do not fit"
+        "Score of every query with every class; `ValueError` for wrong shapes or values not finite"
         check_sets(query, proto)
         with torch.autocast(query.device.type, enabled=False):
-            query, proto = (_unit_mean(x) for x in (query, proto))
+            dtype = torch.promote_types(torch.promote_types(query.dtype, proto.dtype), torch.float32)
+            query, proto = (F.normalize(x.to(dtype).mean(-2), dim=-1) for x in (query, proto))
             cosines = query@proto.mT
+            if not cosines.is_cuda and not bool(cosines.isfinite().all()):
+                raise ValueError('the features hold a value that is not finite: look for a NaN or '
+                                 'an overflow in the encoder')
             return cosines if self.temperature is None else self.temperature*cosines
-
-def _unit_mean(x):
-    "Mean of each set, of length one, in float32 at least"
-    if x.dtype != torch.float64: x = x.float()
-    return F.normalize(x.mean(-2), dim=-1)

@@ -28,10 +28,13 @@ class Baseline(nn.Module):
         support:Tensor, # `(..., n_way, n_shot, n, n_features)`
         query:Tensor, # `(..., n_query, m, n_features)`, leading dimensions broadcast
     )->Tensor: # `(..., n_query, n_way)`, float32 at least, higher is more similar
-        "Score of every query with every class; `ValueError` for what is no task"
+        "Score of every query with every class; `ValueError` for no task, or features not finite"
         sizes = dict(support='n_way, n_shot, n', query='n_query, m')
         for (name, size), x in zip(sizes.items(), (support, query)):
             n = size.count(',')+2
+            if not isinstance(x, Tensor): raise ValueError(
+                f'{name} is of type {type(x).__name__}: make it a tensor with '
+                f'torch.as_tensor({name})')
             if x.ndim < n or 0 in x.shape[-n:] or not x.is_floating_point(): raise ValueError(
                 f'{name} is floating point, (..., {size}, n_features), with no image, patch or '
                 f'feature missing; got {x.dtype} {tuple(x.shape)}')
@@ -45,6 +48,9 @@ class Baseline(nn.Module):
             sets = tasks(support, *support.shape[-4:]), tasks(query, *query.shape[-3:])
             parts = zip(*(x.split(self.at_once) for x in sets))
             scores = torch.cat([self.scores(*part) for part in parts])
+        if not scores.is_cuda and not bool(scores.isfinite().all()):
+            raise ValueError(f'{self.label} has scores that are not finite: look for a NaN or an '
+                             'overflow in the features')
         return scores.reshape(*lead, *scores.shape[-2:])
 
     def scores(self,
