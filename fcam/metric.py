@@ -95,10 +95,8 @@ def cosine_cost(
     "One minus the cosine of all pairs of patches, equation (17); `ValueError` for wrong shapes"
     check_sets(query, proto)
     with torch.autocast(query.device.type, enabled=False):
-        if centre: query, proto = _centred(query), _centred(proto)
+        if centre: query, proto = (x-x.mean(-1, keepdim=True) for x in (query, proto))
         return 1-_compare(query, proto)[0]
-
-def _centred(x): return x-x.mean(-1, keepdim=True)
 
 # %% ../nbs/07_metric.ipynb #f2f31492
 class ModulateModule(nn.Module):
@@ -269,8 +267,7 @@ def _problems(self:AdaptiveMetric, query, proto, eps):
     eps = self.pair_eps(query, proto, eps)
     with torch.autocast(query.device.type, enabled=False):
         cosines, r, c = _compare(query, proto, self.weights, **self.sharp_weights())
-        if self.centre: cosines = _compare(_centred(query), _centred(proto))[0]
-        return 1-cosines, r, c, eps
+        return cosine_cost(query, proto, True) if self.centre else 1-cosines, r, c, eps
 
 @patch
 def transport(self:AdaptiveMetric,

@@ -26,5 +26,4 @@ def exact_plan(
     def share(x): return (x/x.sum(-1, keepdim=True)).numpy()
     problems = zip(share(flat(r, n)), share(flat(c, m)), flat(cost, n, m).numpy())
     plans = [emd(supply, demand, one, numItermax=1_000_000) for supply, demand, one in problems]
-    plans = np.stack(plans) if plans else np.empty((0, n, m))
-    return torch.from_numpy(plans).reshape(*lead, n, m).to(cost)
+    return torch.from_numpy(np.array(plans)).reshape(*lead, n, m).to(cost)

@@ -320,9 +320,8 @@ def _probe_error(device, n, m, wanted):
     problem, settings = [x.to(device) for x in problem], dict(tol=5e-6, max_iter=1000)
     if wanted == 'plan': found = kernel_solve(*problem, **settings)[:1]
     else:
-        gradient = wanted == 'gradients'
-        score, _, buffer = kernel_score(*problem, **settings, with_gradient=gradient)
-        found = score, *buffer
+        found = kernel_score(*problem, **settings, with_gradient=wanted == 'gradients')
+        found = found[0], *found[2]
     off = [(x.cpu()[0]-y.cpu()).abs().flatten() for x, y in zip(found, known[wanted])]
     return float(torch.cat(off).max())
 
