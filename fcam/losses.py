@@ -65,7 +65,7 @@ def cascade_kl(
     permute:bool=False, # put the classes in a fresh random order, one order for the whole call?
     generator:torch.Generator=None, # draws that order; default: one on the logits' device
 )->Tensor: # scalar, or `(batch,)` for 'none'; at least float32, >= 0 up to rounding
-    "KL(teacher || student), weighted by w_i(`temperature`), equation (7); `ValueError` for bad input"
+    "KL(teacher || student), weights w_i(`temperature`), equation (7); `ValueError` for bad input"
     student, teacher = _as_logits(student, 'student'), _as_logits(teacher, 'teacher')
     if student.shape != teacher.shape:
         raise ValueError(f'student has shape {tuple(student.shape)} and teacher '
