@@ -73,7 +73,7 @@ def check_function():
     assert (loose-reference(*detached)[1]).abs().max() < 2e-5
 
 def check_buffer():
-    "The backward pass of the score keeps one buffer and multiplies it once"
+    "The backward pass of the score keeps the problem and one buffer of gradients, which it multiplies once"
     from torch.autograd.graph import saved_tensors_hooks
     from fcam.sinkhorn import transport_score
     leaves, kept = [x.requires_grad_() for x in problems(3, 6, 8)], []
@@ -81,7 +81,21 @@ def check_buffer():
         kept.append(tuple(x.shape))
         return x
     with saved_tensors_hooks(pack, lambda x: x): transport_score(*leaves)
-    assert kept == [(3, 6*8+6+8+1)]
+    assert kept == [(3, 6, 8), (3, 6), (3, 8), (3,), (3, 6*8+6+8+1)]
+
+def check_second_derivatives():
+    "A loss of the gradients is differentiated as in double precision, where the kernel does not apply"
+    import torch
+    from fcam.sinkhorn import sinkhorn, transport_score
+    given = problems(2, 4, 5)
+    weight = torch.randn(2, dtype=torch.float64)
+    def second(function, dtype):
+        cost, r, c, eps = leaves = [x.to(dtype, copy=True).requires_grad_() for x in given]
+        found = function(cost, r/r.sum(-1, keepdim=True), c/c.sum(-1, keepdim=True), eps)
+        first = torch.autograd.grad((found.movedim(0, -1)*weight.to(dtype)).sum(), leaves, create_graph=True)
+        return torch.autograd.grad(sum(x.square().sum() for x in first), leaves)
+    for function in (sinkhorn, transport_score):
+        close([x.double() for x in second(function, torch.float32)], second(function, torch.float64), 5e-3)
 
 def check_corners():
     import torch
@@ -134,7 +148,7 @@ def check_choice():
         with without('kernel_solve', 'kernel_score'): plain = everything()
     for x, y in zip(by_kernel, plain): assert (x-y).norm() <= 5e-4*y.norm()
 
-checks = check_values, check_function, check_buffer, check_corners, check_choice
+checks = check_values, check_function, check_buffer, check_second_derivatives, check_corners, check_choice
 
 @pytest.mark.parametrize('check', [f.__name__ for f in checks])
 def test_interpreter(check):
