@@ -54,7 +54,7 @@ def _train(options):
     from fcam.runs.progress import StageProgress
     from fcam.runs.record import is_finished, machine, named_device, read_run, results_folder, Run
     from fcam.training.checkpoint import shown_path
-    from fcam.training.presets import Preset
+    from fcam.training.presets import describe_steps, Preset
     folder = resume or options.get('config')
     known = read_run(folder) if folder else {}
     if resume and is_finished(Path(resume).expanduser()):
@@ -78,6 +78,7 @@ def _train(options):
             device=device, seed=facts['seed'], folder=folder, cbs=StageProgress(log),
             precision=facts['precision'], start=start)
         log.line(f'training on {device} in {learn.precision}')
+        log.line(describe_steps(learn.preset, data))
         if learn.resumed: log.line('going on after epoch {epoch} of {n_epochs} of {stage}'
                                    .format(**learn.resumed))
         return Run(learn, log, **facts).train()
