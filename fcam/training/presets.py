@@ -27,7 +27,7 @@ def step_decay(
     return lambda position: lr*factor**sum(position >= drop - 1e-9 for drop in drops)
 
 # %% ../../nbs/training/presets.ipynb #9393d34f
-_ranges = {
+_range_of = {name: interval for interval, names in {
     '[2, 1024]': 'width',
     '[16, 1024]': 'patch_size',
     '[1, 1000]': 'n_patches n_hard valid_patches n_views n_tasks_per_step n_query',
@@ -44,7 +44,7 @@ _ranges = {
     '(0, inf]': 'class_temperature',
     '(0, 1]': 'scale',
     '(0, 1)': 'warmup_drops',
-}
+}.items() for name in names.split()}
 setting_words = dict( # setting to the words that it may be
     warmup_crops=('resized', 'padded'),
     flips=('random', 'alternating'),
@@ -54,7 +54,6 @@ setting_words = dict( # setting to the words that it may be
     metric=('adaptive', 'fixed', 'emd', 'cosine'),
     weights=('paper', 'deepemd', 'sharp'),
 )
-_range_of = {name: interval for interval, names in _ranges.items() for name in names.split()}
 
 def _checked(field, value):
     "The value of a setting as plain numbers; `ValueError` for another kind, or one out of range"
@@ -145,8 +144,7 @@ class Preset:
         return self.metric == 'adaptive' or (self.metric, self.weights) == ('fixed', 'sharp')
     def settings(self)->dict:
         "The settings by name, in values that JSON can hold"
-        infinite = {name: 'inf' for name, value in asdict(self).items() if value == inf}
-        return asdict(self) | infinite
+        return {name: 'inf' if o == inf else o for name, o in asdict(self).items()}
 
 # %% ../../nbs/training/presets.ipynb #f7195cd7
 @patch
@@ -208,10 +206,7 @@ def choose_preset(
     "The settings of a run; `ValueError` for a preset or a setting that is not known"
     if preset is None: preset = data.benchmark if data.benchmark in presets else 'quick'
     for name in settings: _field(name)
-    if not isinstance(preset, Preset):
-        if not isinstance(preset, str) or preset not in presets: raise ValueError(
-            f'preset {preset!r:.80} is not known: take one of {", ".join(presets)}')
-        preset = presets[preset]
+    if not isinstance(preset, Preset): preset = presets[check_choice('preset', preset, presets)]
     return replace(preset, **{name: value for name, value in settings.items() if value is not None})
 
 # %% ../../nbs/training/presets.ipynb #268988da
