@@ -65,7 +65,8 @@ class FCAMLearner(ResumingLearner):
         n_outputs = data.train.n_classes + 4*(preset.rotation != 'none')
         head = nn.Linear(n_features_of(encoder, preset.patch_size), n_outputs)
         alternate, bs = preset.flips == 'alternating', min(preset.bs, len(data.train))//n*n
-        super().__init__(data.dls(bs=bs, device=device, alternate_flips=alternate),
+        super().__init__(data.dls(bs=bs, device=device, alternate_flips=alternate,
+                                  n_images=preset.pretrain_iters*bs or None),
             nn.Sequential(encoder, head).to(device, memory_format=torch.channels_last),
             loss_func=CrossEntropyLossFlat(), opt_func=stage_optimizer(preset, 'warm-up'),
             lr=preset.warmup_lr, cbs=[calibration, validation, *L(cbs)],

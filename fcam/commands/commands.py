@@ -55,7 +55,7 @@ def _train(options):
     from fcam.learner import fcam_learner
     from fcam.runs.record import machine, named_device, results_folder, shown_path
     from fcam.runs.run import is_finished, read_run, Run, StageProgress
-    from fcam.training.presets import Preset
+    from fcam.training.presets import describe_steps, Preset
     folder = resume or options.get('config')
     known = read_run(folder) if folder else {}
     if resume and is_finished(user_path(resume)):
@@ -79,6 +79,7 @@ def _train(options):
             device=device, seed=facts['seed'], folder=folder, cbs=StageProgress(log),
             precision=facts['precision'], start=start)
         log.line(f'training on {device} in {learn.precision}')
+        log.line(describe_steps(learn.preset, data))
         if learn.resumed: log.line('going on after epoch {epoch} of {n_epochs} of {stage}'
                                    .format(**learn.resumed))
         return Run(learn, log, **facts).train()

@@ -29,22 +29,25 @@ class StoreLoader(DataLoader):
         indices=None, # which images, `(n,)`; None: all
         seed:int|None=None, # of the order; None: from Python's `random`
         alternate_flips:bool=False, # mirror half of the images, the other half in the next epoch
+        n_images:int|None=None, # images an epoch, some of them, or again and again; None: each once
         **kwargs, # other arguments of fastai's loader, which mean nothing here
     ):
         indices = torch.arange(len(dataset)) if indices is None else indices
         self.indices = torch.as_tensor(indices, dtype=torch.long)
         super().__init__(dataset, bs=bs, shuffle=shuffle, drop_last=drop_last, indexed=True,
-                         n=len(self.indices), device=device)
+                         n=n_images or len(self.indices), device=device)
         if seed is not None: self.rng = random.Random(seed)
-        self.alternate_flips = alternate_flips
+        self.alternate_flips, self.n_images = alternate_flips, n_images
         if alternate_flips: self.epoch = 0
     c = property(lambda self: self.dataset.n_classes, doc='The number of classes, in fastai')
     def get_idxs(self): # list of integers
         "The images of one epoch in their order"
         if self.alternate_flips: self.epoch += 1
-        if not self.shuffle: return self.indices.tolist()
-        order = torch.Generator().manual_seed(self.rng.getrandbits(62))
-        return self.indices[torch.randperm(self.n, generator=order)].tolist()
+        passes = [self.indices]*(1 + (self.n - 1)//max(1, len(self.indices)))
+        if self.shuffle:
+            order = torch.Generator().manual_seed(self.rng.getrandbits(62))
+            passes = [part[torch.randperm(len(part), generator=order)] for part in passes]
+        return torch.cat([self.indices[:0], *passes])[:self.n].tolist()
     def create_batch(self,
         b:Tensor, # `(b,)` which images
     )->tuple: # images, sizes `(b, 2)`, a numpy array, and labels `(b,)`
@@ -69,4 +72,5 @@ class StoreLoader(DataLoader):
     def new(self, dataset=None, cls=None, **kwargs):
         "A loader with the same settings; the chosen images stay if the store does"
         if dataset is None or dataset is self.dataset: kwargs = {'indices': self.indices, **kwargs}
-        return super().new(dataset, cls, **{'alternate_flips': self.alternate_flips, **kwargs})
+        own = dict(alternate_flips=self.alternate_flips, n_images=self.n_images)
+        return super().new(dataset, cls, **own | kwargs)
