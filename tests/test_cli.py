@@ -56,12 +56,6 @@ def passed(done):
     assert done.exit_code == 0, (done.output, done.exception)
     return done.output
 
-def refused(done, *words):
-    "A command ended as it does for bad input, with a sentence that holds the words and no traceback"
-    assert done.exit_code == 2 and isinstance(done.exception, SystemExit), (done.output, done.exception)
-    missing = [word for word in words if str(word) not in done.output]
-    assert not missing, f'{missing} not in: {done.output}'
-
 def table(printed): return [line.split() for line in printed.splitlines() if '±' in line]
 
 def history(folder):
@@ -190,37 +184,6 @@ def test_odd_names_survive(shapes, tmp_path):
     with open(tmp_path/'runs'/'predict'/'predictions.csv', newline='', encoding='utf-8') as f: row, = csv.DictReader(f)
     assert row['image'].endswith('disc.png') and len(row) == 3 + len(odd_names)
 
-# ---- bad input
-
-@pytest.mark.parametrize('words, hint', {'--sede 1': '--seed', '--seed -1': '4294967295', '--seed one': '--seed', '--device gpu': 'gpu', '--set bs=much': 'bs', '--set width': 'name=value',
-    '--preset enormous': 'enormous', '--data no_such_folder': 'no_such_folder', '--data cub': '--path', '--resume nowhere': 'nowhere', '--config nowhere': 'nowhere', '--n_query 0': 'n_query',
-    '--precision half': 'precision', '--out file/below': 'file'}.items())
-def test_bad_words(words, hint, here, tmp_path):
-    (tmp_path/'file').touch()
-    refused(here(f'fcam_train {words}'), hint)
-    assert not (tmp_path/'runs'/'glyphs').exists()
-
-def test_folder_of_a_run_is_not_overwritten(run, photos, here):
-    refused(here(train, folder=photos, out=run.folder), f'--resume {run.folder}')
-
-def test_eval_without_model(here):
-    refused(here('fcam_eval nowhere'), 'nowhere')
-
-def test_train_with_a_class_too_small(here, tmp_path):
-    "Five classes a set, one of the test classes with a single image"
-    for part in 'train', 'val', 'test':
-        for label in range(5): draw_class(tmp_path/'data'/part/f'{part}_{label}', 'disc', 1 if part == 'test' and label == 3 else 9)
-    refused(here(train, folder='data', out='run'), 'test_3')
-    assert not (tmp_path/'run').exists()
-
-def test_predict_with_bad_images(run, shapes, here, tmp_path):
-    "No support, an empty class, a file that is no image"
-    refused(here('fcam_predict {model} no_support {shapes}/disc.png', model=run.folder, shapes=shapes), 'no_support')
-    (shutil.copytree(shapes/'support', tmp_path/'support')/'ring').mkdir()
-    refused(here('fcam_predict {model} support {shapes}/disc.png', model=run.folder, shapes=shapes), 'ring')
-    (tmp_path/'broken.png').write_bytes(b'not an image')
-    refused(here('fcam_predict {model} {shapes}/support broken.png', model=run.folder, shapes=shapes), 'broken.png')
-
 # ---- signals
 
 def follow(line, cwd, until, number):
@@ -247,3 +210,20 @@ def test_signal_ends_a_run_that_goes_on(photos, tmp_path):
     n_epochs = len(history(tmp_path/'my run'))
     printed = follow(line, tmp_path, f'warm-up: epoch {n_epochs + 1} of', signal.SIGINT)
     assert f'going on after epoch {n_epochs} of 100000' in printed, printed
+
+@pytest.mark.parametrize('when', ['once the data are loaded', 'once it is begun'])
+def test_killed_before_its_first_checkpoint(when, photos, tmp_path):
+    "There is nothing to go on from, so the same command begins the run again; another one does not"
+    line, folder = train.format(folder=photos, out='run') + ' --quiet', tmp_path/'run'
+    first, *rest = shlex.split(line.replace(' --quiet', '' if 'loaded' in when else ' --quiet'))
+    process = subprocess.Popen([program(first), *rest], cwd=tmp_path, text=True, stdout=subprocess.PIPE, env=environment())
+    if 'loaded' in when: assert process.stdout.readline().startswith('no split given')
+    else:
+        while not (folder/'run.json').exists() and process.poll() is None: time.sleep(0.001)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL and not (folder/'checkpoint.pt').exists()
+    if 'begun' in when: assert 'go on with it by fcam_train --resume run' in call(f'{line} --seed 1', tmp_path).stderr
+    done = call(line, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(history(folder)) == 4 and 'FewShotData' in (folder/'log.txt').read_text(encoding='utf-8')

@@ -13,17 +13,19 @@ from contextlib import nullcontext, redirect_stdout
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from .options import command_line, data_and_presets, data_options, given_options
-from .options import known_baselines, listing, load_data, make_command
+from .options import check_out, command_line, data_and_presets, data_options
+from .options import given_options, known_baselines, listing, load_data, make_command
 from .options import options_as_before, single_settings
-from ..core.checks import check_count, check_seed
-from ..core.files import user_path
+from ..core.checks import check_seed
+from ..core.files import results_folder, shown_path, user_path
+from ..training.presets import choose_preset, describe_steps, is_finished, Preset, read_run
 
 # %% ../../nbs/commands/commands.ipynb #c6c721a6
-def _load(options, folder=None):
+def _load(options, folder=None, line=None):
     "The log of a folder, and the data of the options; what loading prints goes into the log"
     from fcam.runs.record import RunLog
     log = RunLog(folder and folder/'log.txt', quiet='quiet' in options)
+    if folder: log.line(line, printed=False)
     log.status(f'loading {options["data"]}')
     with redirect_stdout(log): data = load_data(**data_options(options))
     log.line(str(data))
@@ -33,7 +35,6 @@ def _load(options, folder=None):
 def _facts(options, known, data, device, line):
     "What a new run is begun with, and repeated by: `known` is the run that it repeats, or empty"
     from fcam.runs.record import data_facts, machine
-    from fcam.training.presets import choose_preset, Preset
     preset = Preset(**known['settings']) if known else None
     preset = choose_preset(data, options.get('preset', preset), **single_settings(options))
     start = options.get('start', known.get('start'))
@@ -46,31 +47,31 @@ def _facts(options, known, data, device, line):
 # %% ../../nbs/commands/commands.ipynb #cfe24ef9
 def _train(options):
     "A run that is new, or repeats another (`config`), or goes on (`resume`)"
-    line, resume = command_line('fcam_train', options), options.get('resume')
+    line = command_line('fcam_train', {k: o for k, o in options.items() if k != 'quiet'})
+    resume, repeated = options.get('resume'), options.get('resume') or options.get('config')
     other = [name for name in options if name not in ('resume', 'device', 'quiet', 'data', 'path')]
     if resume and other: raise ValueError(f'--{other[0]} does not go with --resume, which goes on '
                                           'with the settings of the run: leave it out')
     single_settings(options)  # names a wrong one before the seconds of the imports
-    from fcam.core.device import check_precision
-    from fcam.learner import fcam_learner
-    from fcam.runs.record import machine, named_device, results_folder, shown_path
-    from fcam.runs.run import is_finished, read_run, Run, StageProgress
-    from fcam.training.presets import describe_steps, Preset
-    folder = resume or options.get('config')
-    known = read_run(folder) if folder else {}
+    known = read_run(repeated) if repeated else {}
     if resume and is_finished(user_path(resume)):
-        command = f'fcam_eval {shlex.quote(shown_path(user_path(resume)))}'
+        command = shlex.join(['fcam_eval', shown_path(user_path(resume))])
         return print(f'the run in {resume} is finished: {command} evaluates its model')
     if known: options = options_as_before(options, known['source'], known['data']['classes'],
-                                          owner=f'the run in {folder}')
+                                          owner=f'the run in {repeated}')
     options = dict(data='glyphs') | options
+    check_out(options, line)
+    from fcam.core.device import check_precision                # and with it torch: seconds
+    from fcam.learner import fcam_learner
+    from fcam.runs.record import machine, named_device
+    from fcam.runs.run import Run, StageProgress
     device = named_device(options.get('device'))
     check_precision(options.get('precision', 'auto'), device)
     name = user_path(options['data']).resolve().name or 'data'
     if resume: place = nullcontext(user_path(resume))
-    else: place = results_folder(options.get('out'), f'runs/{name}')
+    else: place = results_folder(options.get('out'), f'runs/{name}', line)
     with place as folder:
-        log, data = _load(options, folder)
+        log, data = _load(options, folder, line)
         if resume: facts, start = known | dict(machine=machine(device)), None
         else:
             facts = _facts(options, known, data, device, line)
@@ -138,10 +139,11 @@ def _table(fcam, data, options, progress):
 # %% ../../nbs/commands/commands.ipynb #0b34ef27
 def _evaluate(options):
     "Measures, prints, and keeps the numbers, then a figure"
-    from pandas import DataFrame
+    check_out(options)
+    from pandas import DataFrame                                # these take seconds
     from fcam.model import load_fcam
     from fcam.runs.record import data_facts, decision_figure, machine, model_facts, named_device
-    from fcam.runs.record import Record, results_folder, table_records
+    from fcam.runs.record import Record, table_records
     from fcam.training.results import table_text
     line, owner = command_line('fcam_eval', options), f'the model in {options["model"]}'
     fcam = load_fcam(options['model'], device=named_device(options.get('device')),
@@ -250,10 +252,10 @@ def fcam_predict(
 ): # a list of dicts
     "Tell new classes apart by a few images of each, and show what decided."
     words = given_options(locals())
-    if 'figures' in words: check_count('--figures', figures, '[0, inf)')
-    examples, paths = support_from_folder(support), image_paths(images)
-    from fcam.model import load_fcam
-    from fcam.runs.record import named_device, results_folder
+    paths, examples = image_paths(images), support_from_folder(support)
+    check_out(words)
+    from fcam.model import load_fcam                            # and with it torch: seconds
+    from fcam.runs.record import named_device
     fcam = load_fcam(model, device=named_device(device), precision=precision or 'auto')
     clf = fcam.classifier(examples, structured=False if mean else None)
     with results_folder(out, 'runs/predict') as folder:
@@ -281,6 +283,7 @@ def _predict(clf, paths, folder, words):
         shares = {f'p({name})': round(p, 4) for name, p in found.probs.items()}
         rows.append(dict(image=str(path), label=found.label,
                          probability=round(found.probs[found.label], 3)) | shares)
+    if not rows: raise ValueError('not classified: ' + '; '.join(broken))
     shown = [{k: printable(row[k]) for k in ('image', 'label', 'probability')} for row in rows]
     log.line(DataFrame(shown).to_string(index=False), always=True)
     record.keep_table('predictions.csv', DataFrame(rows))

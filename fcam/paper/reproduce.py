@@ -130,7 +130,7 @@ def _run(options):
 def _reported(lab, name, rows, size, options):
     "The report of one experiment, printed"
     from fcam.paper.report import Report
-    from fcam.runs.record import shown_path
+    from fcam.core.files import shown_path
     line = command_line('fcam_reproduce', options)
     report = Report(lab, experiments[name], n_seeds=options.get('seeds'), rows=rows, size=size,
                     command_line=line)
