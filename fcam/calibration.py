@@ -47,7 +47,8 @@ class MomentumTeacher(Callback):
     ):
         check_number('momentum', momentum, '[0, 1)')
         self.momentum,self.teacher,self.n_updates = momentum,None,0
-        self._cancelled,self.resting,self.plain_mean = False,False,False
+        self._cancelled = False
+        self.resting,self.plain_mean = False,False  # no updates; all steps weigh the same
     @property
     def student(self):
         "The model of the learner, unwrapped"

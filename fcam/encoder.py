@@ -96,11 +96,11 @@ class _CopiedBuffers:
     "While it is open, the buffers of a module are copies, so that what is written there is lost"
     def __init__(self, module): self.module = module
     def __enter__(self):
-        self.kept = [(m, dict(m._buffers)) for m in self.module.modules()]
-        for m, buffers in self.kept:
+        self.originals = [(m, dict(m._buffers)) for m in self.module.modules()]
+        for m, buffers in self.originals:
             m._buffers.update({name: b.clone() for name, b in buffers.items() if b is not None})
     def __exit__(self, *_):
-        for m, buffers in self.kept: m._buffers.update(buffers)
+        for m, buffers in self.originals: m._buffers.update(buffers)
 
 # %% ../nbs/04_encoder.ipynb #935b090e
 @patch
