@@ -47,11 +47,16 @@ class MomentumTeacher(Callback):
     ):
         check_number('momentum', momentum, '[0, 1)')
         self.momentum,self.teacher,self.n_updates = momentum,None,0
-        self._cancelled,self.resting,self.equal = False,False,False
+        self._cancelled = False
+        self.resting,self.plain_mean = False,False  # no updates; all steps weigh the same
     @property
     def student(self):
         "The model of the learner, unwrapped"
         return get_model(self.learn.model)
+    def reset(self):
+        "Teacher := student (paper, Algorithm 1, line 2), here in eval mode and without gradients"
+        self.teacher = deepcopy(self.student).eval().requires_grad_(False)
+        self.n_updates = 0
     def before_fit(self):
         if self.teacher is None: self.reset()
         self.teacher.to(next(self.student.parameters()).device)
@@ -59,47 +64,21 @@ class MomentumTeacher(Callback):
     def after_cancel_step(self): self._cancelled = True
     def after_step(self):
         if self._cancelled or self.resting or hasattr(self.learn, 'lr_finder'): return
-        momentum = self.n_updates/(self.n_updates + 1) if self.equal else self.momentum
+        momentum = self.n_updates/(self.n_updates + 1) if self.plain_mean else self.momentum
         update_average(self.teacher, self.student, momentum)
         self.n_updates += 1
-
-# %% ../nbs/05_calibration.ipynb #ca6fa20e
-@patch
-def reset(self:MomentumTeacher):
-    "Teacher := student (paper, Algorithm 1, line 2), here in eval mode and without gradients"
-    self.teacher = deepcopy(self.student).eval().requires_grad_(False)
-    self.n_updates = 0
-
-@patch
-def state_dict(self:MomentumTeacher)->dict:
-    "For a checkpoint: the weights of the teacher, None before there is one, and its updates"
-    teacher = None if self.teacher is None else self.teacher.state_dict()
-    return dict(teacher=teacher, n_updates=self.n_updates)
-
-@patch
-def load_state_dict(self:MomentumTeacher,
-    state:dict, # of `state_dict`
-):
-    "Puts it back"
-    self.reset()
-    if state['teacher'] is None: self.teacher = None
-    else: self.teacher.load_state_dict(state['teacher'])
-    self.n_updates = state['n_updates']
-
-# %% ../nbs/05_calibration.ipynb #89395b98
-def _check_calibration(n_patches, n_hard, **settings):
-    "`ValueError` for settings that leave a loss without patches, or reward disagreement"
-    check_count('n_hard', n_hard)
-    if n_hard >= n_patches: raise ValueError(f'n_hard is {n_hard} of {n_patches} patches: '
-        'at least one patch needs the label and one the teacher')
-    check_number('soft_weight', settings['soft_weight'], '[0, inf)')
-    check_count('warmup_epochs', settings['warmup_epochs'], '[0, inf)')
-    check_number('class_temperature', settings['class_temperature'], '(0, inf]')
-    check_switch('permute', settings['permute'])
-    check_choice('soft_target', settings['soft_target'], soft_targets)
-    check_choice('rotation', settings['rotation'], rotations)
-    check_number('rotation_weight', settings['rotation_weight'], '[0, inf)')
-    check_count('average_epochs', settings['average_epochs'], '[0, inf)')
+    def state_dict(self)->dict:
+        "For a checkpoint: the weights of the teacher, None before there is one, and its updates"
+        teacher = None if self.teacher is None else self.teacher.state_dict()
+        return dict(teacher=teacher, n_updates=self.n_updates)
+    def load_state_dict(self,
+        state:dict, # of `state_dict`
+    ):
+        "Puts back what `state_dict` gave"
+        self.reset()
+        if state['teacher'] is None: self.teacher = None
+        else: self.teacher.load_state_dict(state['teacher'])
+        self.n_updates = state['n_updates']
 
 # %% ../nbs/05_calibration.ipynb #07af7bb9
 class FeatureCalibration(Callback):
@@ -121,10 +100,17 @@ class FeatureCalibration(Callback):
     ):
         patches = RandomPatches(n_patches=4, size=84) if patches is None else patches
         warmup_patches = patches if warmup_patches is None else warmup_patches
-        _check_calibration(patches.n_patches, n_hard, soft_weight=soft_weight, permute=permute,
-                           warmup_epochs=warmup_epochs, class_temperature=class_temperature,
-                           soft_target=soft_target, rotation=rotation,
-                           rotation_weight=rotation_weight, average_epochs=average_epochs)
+        if check_count('n_hard', n_hard) >= patches.n_patches: raise ValueError(
+            f'n_hard is {n_hard} of {patches.n_patches} patches: '
+            'at least one patch needs the label and one the teacher')
+        check_number('soft_weight', soft_weight, '[0, inf)')
+        check_count('warmup_epochs', warmup_epochs, '[0, inf)')
+        check_number('class_temperature', class_temperature, '(0, inf]')
+        check_switch('permute', permute)
+        check_choice('soft_target', soft_target, soft_targets)
+        check_choice('rotation', rotation, rotations)
+        check_number('rotation_weight', rotation_weight, '[0, inf)')
+        check_count('average_epochs', average_epochs, '[0, inf)')
         store_attr()
         self.epochs_done,self.started,self.averaged,self.soft_loss = 0,False,False,None
         self._soft_sum,self._n_soft = 0.,0
@@ -162,7 +148,7 @@ def before_train(self:FeatureCalibration):
     "Teacher := student, once, where calibration or the average starts; before that it rests"
     self._soft_sum,self._n_soft = 0.,0
     teacher, starts = self.learn.momentum_teacher, self.calibrating and not self.started
-    teacher.equal,teacher.resting = self.averaging,not (self.calibrating or self.averaging)
+    teacher.plain_mean,teacher.resting = self.averaging,not (self.calibrating or self.averaging)
     if hasattr(self.learn, 'lr_finder'): return
     if starts or self.averaging and not self.averaged: teacher.reset()
     self.started,self.averaged = self.started or self.calibrating,self.averaged or self.averaging
@@ -172,25 +158,18 @@ def before_train(self:FeatureCalibration):
 def before_batch(self:FeatureCalibration):
     "Images to patches, image after image, in one batch; turned, where turns are predicted"
     self.n = self.n_hard if self.target == 'none' else self.patches.n_patches
-    if self.rotating: patches = self._turned_patches()
-    else:
-        draw = self.patches if self.calibrating else self.warmup_patches
-        patches = draw(*self.learn.xb, n_patches=self.n)
-    self.learn.xb = (patches.flatten(0, 1),)
-
-@patch
-def _turned_patches(self:FeatureCalibration):
-    "Patches by one random quarter turn each; or all four turns of the first quarter of the batch"
-    xb, (labels, *_), four = self.learn.xb, self.learn.yb, self.rotation == 'four'
-    n = max(1, len(labels)//4) if four else len(labels)
-    if xb[0].ndim == 4: xb = tuple(x[:n] for x in xb)
-    patches = self.warmup_patches(*xb, n_patches=self.n)[:n]
+    xb, four = self.learn.xb, self.rotating and self.rotation == 'four'
+    n = max(1, len(self.learn.yb[0])//4) if four else None     # of the images, all for None
+    if four and xb[0].ndim == 4: xb = tuple(x[:n] for x in xb)
+    draw = self.patches if self.calibrating else self.warmup_patches
+    patches = draw(*xb, n_patches=self.n)[:n]
     if four:
         patches = patches.repeat_interleave(4, 0)
         self._turns = torch.arange(4, device=patches.device).repeat(n)[:, None].expand(-1, self.n)
         self.learn.yb = tuple(y[:n].repeat_interleave(4, 0) for y in self.learn.yb)
-    else: self._turns = torch.randint(4, patches.shape[:2], device=patches.device)
-    return quarter_turns(patches, self._turns)
+    elif self.rotating: self._turns = torch.randint(4, patches.shape[:2], device=patches.device)
+    if self.rotating: patches = quarter_turns(patches, self._turns)
+    self.learn.xb = (patches.flatten(0, 1),)
 
 # %% ../nbs/05_calibration.ipynb #9477de3a
 @patch
@@ -213,37 +192,24 @@ def _class_logits(self:FeatureCalibration, logits):
 # %% ../nbs/05_calibration.ipynb #5ee060d3
 @patch
 def after_loss(self:FeatureCalibration):
-    "Adds lambda times the loss for soft labels, or takes the labels of the images for all patches"
-    if self.target == 'none' and not self.rotating: return
-    if self.rotating: self._add_rotation_loss()
-    elif self.target == 'teacher': self._add_soft_loss()
-    else: self.learn.loss_grad = self._label_loss()
+    """Adds the loss for soft labels, equation (13), or in the warm-up that of the turns; where the
+    target is 'label', all patches learn from the labels of their images"""
+    def in_float32(loss_func, logits, *labels):                # at least, whatever autocast says
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        with torch.autocast(logits.device.type, enabled=False): return loss_func(logits, *labels)
+    if self.rotating:
+        loss = in_float32(F.cross_entropy, self._turn_logits, self._turns.flatten())
+        self.learn.loss_grad = self.learn.loss_grad + self.rotation_weight*loss
+    elif self.target == 'teacher':
+        soft = cascade_kl(self._student, self._teacher, temperature=self.class_temperature,
+                          permute=self.permute)
+        self.learn.loss_grad = self.learn.loss_grad + self.soft_weight*soft
+        self._soft_sum,self._n_soft = self._soft_sum + maybe_gather(soft.detach()),self._n_soft + 1
+    elif self.target == 'label':
+        labels = (y.repeat_interleave(self.n, 0) for y in self.learn.yb)
+        self.learn.loss_grad = in_float32(self.learn.loss_func, self._logits.flatten(0, 1), *labels)
+    else: return
     self.learn.loss = self.learn.loss_grad.clone()
-
-def _full_precision(loss_func, logits, *labels):
-    "A loss of logits in float32 at least, whatever autocast says"
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    with torch.autocast(logits.device.type, enabled=False): return loss_func(logits, *labels)
-
-@patch
-def _add_rotation_loss(self:FeatureCalibration):
-    "The cross entropy of the predicted turns"
-    loss = _full_precision(F.cross_entropy, self._turn_logits, self._turns.flatten())
-    self.learn.loss_grad = self.learn.loss_grad + self.rotation_weight*loss
-
-@patch
-def _add_soft_loss(self:FeatureCalibration):
-    "Equation (13)"
-    soft = cascade_kl(self._student, self._teacher, temperature=self.class_temperature,
-                      permute=self.permute)
-    self.learn.loss_grad = self.learn.loss_grad + self.soft_weight*soft
-    self._soft_sum,self._n_soft = self._soft_sum + maybe_gather(soft.detach()),self._n_soft + 1
-
-@patch
-def _label_loss(self:FeatureCalibration):
-    "The loss function of the learner on all patches, each with the label of its image"
-    labels = (y.repeat_interleave(self.n, 0) for y in self.learn.yb)
-    return _full_precision(self.learn.loss_func, self._logits.flatten(0, 1), *labels)
 
 # %% ../nbs/05_calibration.ipynb #d355d77a
 def check_loss(
@@ -255,7 +221,6 @@ def check_loss(
     raise FloatingPointError(f'the loss is {loss} in epoch {learn.epoch + 1}: lower the learning '
                              'rate, or look for images that are not finite')
 
-# %% ../nbs/05_calibration.ipynb #da20f3a3
 @patch
 def after_train(self:FeatureCalibration):
     "Counts the epoch; `FloatingPointError` if the loss is no longer finite"
@@ -263,10 +228,9 @@ def after_train(self:FeatureCalibration):
     check_loss(self.learn)
     self.soft_loss = float(self._soft_sum)/self._n_soft if self._n_soft else None
     self.epochs_done += 1
-    before = self.average_epochs and not (self.calibrating or self.averaged)
-    if before: self.learn.momentum_teacher.reset()             # the average is the student so far
+    if not self.average_epochs or self.calibrating or self.averaged: return
+    self.learn.momentum_teacher.reset()                        # the average is the student so far
 
-# %% ../nbs/05_calibration.ipynb #acd72280
 @patch
 def restart(self:FeatureCalibration,
     warmup_epochs:int=0, # epochs of the cross-entropy alone that come first
@@ -286,5 +250,5 @@ def state_dict(self:FeatureCalibration)->dict:
 def load_state_dict(self:FeatureCalibration,
     state:dict, # of `state_dict`
 ):
-    "Puts it back"
+    "Puts back what `state_dict` gave"
     for name, value in state.items(): setattr(self, name, value)

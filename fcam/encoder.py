@@ -13,20 +13,14 @@ from fastcore.basics import patch
 from torch import nn, Tensor
 from torch.utils.checkpoint import checkpoint
 
-
 from .core.checks import check_count, check_number
 
-# %% ../nbs/04_encoder.ipynb #6e7db6d1
-def _conv_bn(
-    n_in:int, # channels in
-    n_out:int, # channels out
-    kernel_size:int=3, # 3, or 1 for the shortcut
-)->list:
+# %% ../nbs/04_encoder.ipynb #f22d294a
+def _conv_bn(n_in, n_out, kernel_size=3):
     "Convolution without bias, then BatchNorm"
     conv = nn.Conv2d(n_in, n_out, kernel_size, padding=kernel_size//2, bias=False)
     return [conv, nn.BatchNorm2d(n_out)]
 
-# %% ../nbs/04_encoder.ipynb #f22d294a
 class ResBlock(nn.Module):
     "Three 3x3 convolutions, shortcut, 2x2 max-pool: `(b, n_in, h, w) -> (b, n_out, h//2, w//2)`"
     def __init__(self,
@@ -50,16 +44,6 @@ class ResBlock(nn.Module):
         side = min(5, *x.shape[-2:])
         return drop_block2d(x, self.drop_block, side - 1 + side%2, training=self.training)
 
-# %% ../nbs/04_encoder.ipynb #8339bdd0
-def _check_resnet12(width, in_channels, drop_block):
-    "`ValueError` for a width or a probability that the network cannot have"
-    check_count('width', width, '[2, 1024]')
-    if width % 2:
-        raise ValueError(f'width is {width}: the second block has 2.5 times the width, so take an '
-                         f'even number, for example {width + 1}')
-    check_count('in_channels', in_channels, '[1, 1000]')
-    check_number('drop_block', drop_block, '[0, 1)')
-
 # %% ../nbs/04_encoder.ipynb #3bf4affb
 class ResNet12(nn.Module):
     "Patches to features `(batch, n_features)` (paper, Experiments); `ValueError` for an odd width"
@@ -69,7 +53,11 @@ class ResNet12(nn.Module):
         drop_block:float=0., # DropBlock probability in the last two blocks, in [0, 1)
     ):
         super().__init__()
-        _check_resnet12(width, in_channels, drop_block)
+        if check_count('width', width, '[2, 1024]') % 2: raise ValueError(
+            f'width is {width}: the second block has 2.5 times the width, so take an even number, '
+            f'for example {width + 1}')
+        check_count('in_channels', in_channels, '[1, 1000]')
+        check_number('drop_block', drop_block, '[0, 1)')
         self.width, self.in_channels, self.drop_block = width, in_channels, drop_block
         widths = [in_channels, width, width*5//2, width*5, width*10]
         drops = [0., 0., drop_block, drop_block]
@@ -108,19 +96,23 @@ class _CopiedBuffers:
     "While it is open, the buffers of a module are copies, so that what is written there is lost"
     def __init__(self, module): self.module = module
     def __enter__(self):
-        self.kept = [(m, dict(m._buffers)) for m in self.module.modules()]
-        for m, buffers in self.kept:
+        self.originals = [(m, dict(m._buffers)) for m in self.module.modules()]
+        for m, buffers in self.originals:
             m._buffers.update({name: b.clone() for name, b in buffers.items() if b is not None})
     def __exit__(self, *_):
-        for m, buffers in self.kept: m._buffers.update(buffers)
+        for m, buffers in self.originals: m._buffers.update(buffers)
 
-# %% ../nbs/04_encoder.ipynb #dd95ce9e
-def _block_parts(block):
-    "The three convolutions of a `ResBlock`; its input goes along for the shortcut"
-    first, second, third = block.convs[:3], block.convs[3:6], block.convs[6:]
-    return [(block, lambda x: (first(x), x)),
-            (block, lambda y, x: (second(y), x)),
-            (block, lambda y, x: block._finish(third(y), x))]
+# %% ../nbs/04_encoder.ipynb #935b090e
+@patch
+def parts(self:ResNet12):
+    "For `checkpointed`: a pair `(module, function)` for each convolution, then for the pool"
+    def of_block(block):                               # its input goes along for the shortcut
+        first, second, third = block.convs[:3], block.convs[3:6], block.convs[6:]
+        return [(block, lambda x: (first(x), x)),
+                (block, lambda y, x: (second(y), x)),
+                (block, lambda y, x: block._finish(third(y), x))]
+    found = [part for block in self.blocks for part in of_block(block)]
+    return [*found, (self.pool, lambda x: self.pool(x).flatten(1))]
 
 def _parts(encoder):
     "Pairs of a module and a function of it; one function after the other is the encoder"
@@ -128,13 +120,6 @@ def _parts(encoder):
     if not isinstance(encoder, nn.Sequential) or not len(encoder): return [(encoder, encoder)]
     step = round(len(encoder)**0.5)
     return [(run, run) for run in (encoder[i:i + step] for i in range(0, len(encoder), step))]
-
-# %% ../nbs/04_encoder.ipynb #935b090e
-@patch
-def parts(self:ResNet12):
-    "For `checkpointed`: a pair `(module, function)` for each convolution, then for the pool"
-    found = [part for block in self.blocks for part in _block_parts(block)]
-    return [*found, (self.pool, lambda x: self.pool(x).flatten(1))]
 
 # %% ../nbs/04_encoder.ipynb #33c21423
 def checkpointed(
