@@ -107,6 +107,25 @@ class FewShotData:
         return self
 
 # %% ../nbs/02_data.ipynb #0b2b62d8
+def _report_copies(data, names):
+    "One line about images with the same pixels in two classes; `names` of the images by set"
+    def same(rows, key):
+        groups = {}
+        for row in rows: groups.setdefault(key(row[-1]), []).append(row)
+        return [group for group in groups.values() if len({row[:2] for row in group}) > 1]
+    def some_pixels(o): return o.shape, o.flatten()[::o.numel()//256 + 1].cpu().numpy().tobytes()
+    def all_pixels(o): return blake2b(o.cpu().numpy().tobytes()).digest()
+    rows = [row for k, o in data.sets.items()
+            for row in zip([k]*len(o), o.labels.tolist(), names[k], o.pixels)]
+    copies = [group for rough in same(rows, some_pixels) for group in same(rough, all_pixels)]
+    if not copies: return
+    n_sets = sum(len({row[0] for row in group}) > 1 for group in copies)
+    first, *others = copies[0]
+    second = next(row for row in others if row[:2] != first[:2])
+    print(f'{printable(data.name)}: {len(copies)} images lie in more than one class, {n_sets} of '
+          f'them in more than one set, with the same pixels, such as {printable(first[2])} and '
+          f'{printable(second[2])}: take each out of all classes but its own')
+
 @patch(cls_method=True)
 def from_arrays(cls:FewShotData,
     train, # `(images, labels)` or `{class: images}`, as `ImageStore.from_arrays` takes them
@@ -117,7 +136,10 @@ def from_arrays(cls:FewShotData,
 )->FewShotData:
     "Data from arrays in memory; labels are class names or numbers, and a class is in one set only"
     sets = {'train': train, 'valid': valid, 'test': test}
-    return cls(*(ImageStore.from_arrays(o, k) for k, o in sets.items()), name=name, stats=stats)
+    data = cls(*(ImageStore.from_arrays(o, k) for k, o in sets.items()), name=name, stats=stats)
+    _report_copies(data, {k: [f'image {i} of {o.classes[label]!r} ({k})' for i, label
+                              in enumerate(o.labels.tolist())] for k, o in data.sets.items()})
+    return data
 
 # %% ../nbs/02_data.ipynb #2dcc6087
 @patch
@@ -227,7 +249,7 @@ def from_files(cls:FewShotData,
     stats=None, # (mean, std), 'imagenet', 'cifar', or None: computed on the training images
     size=None, # None: large photographs reduced; 'full'; int: the shorter side; (height, width)
     skip_broken:bool=False, # leave broken files out, and count them
-    left_out:dict|None=None, # reason to paths of what is no image, to be said
+    left_out:dict|None=None, # reason to paths of what is left out already, to be printed
 )->FewShotData:
     "Data from lists of image files; `ValueError` names a class that is shared or broken files"
     check_disjoint(files)
@@ -236,6 +258,10 @@ def from_files(cls:FewShotData,
     broken = [file for o in stores.values() for file in o.skipped]
     data.left_out = {**(left_out or {}), **({'broken': broken} if broken else {})}
     if data.left_out: print(f'{printable(name)}: {left_out_line(data.left_out)}')
+    paths = {k: [o[0] if isinstance(o, tuple) else o for group in classes.values() for o in group]
+             for k, classes in files.items()}
+    _report_copies(data, {k: [o for o in names if str(o) not in data.sets[k].skipped]
+                          for k, names in paths.items()})
     return data
 
 # %% ../nbs/02_data.ipynb #213f4c37
@@ -251,7 +277,7 @@ def from_folder(cls:FewShotData,
 )->FewShotData:
     "Data from folders; `FileNotFoundError`, or `ValueError` that names the class or file at fault"
     left_out = {}
-    files = folder_layout(path, splits, seed, left_out)
+    files = folder_layout(path, splits, seed, left_out, kwargs.get('skip_broken', False))
     name = name or Path(os.path.expanduser(path)).resolve().name
     return cls.from_files(files, name, size=size, left_out=left_out, **kwargs)
 
