@@ -113,10 +113,13 @@ def _report_copies(data, names):
         groups = {}
         for row in rows: groups.setdefault(key(row[-1]), []).append(row)
         return [group for group in groups.values() if len({row[:2] for row in group}) > 1]
-    def some_pixels(o): return o.shape, o.flatten()[::o.numel()//256 + 1].cpu().numpy().tobytes()
-    def all_pixels(o): return blake2b(o.cpu().numpy().tobytes()).digest()
-    rows = [row for k, o in data.sets.items()
-            for row in zip([k]*len(o), o.labels.tolist(), names[k], o.pixels)]
+    def some_pixels(o): return o.shape, o.reshape(-1)[::o.size//256 + 1].tobytes()
+    def all_pixels(o): return blake2b(o.tobytes()).digest()
+    rows = []
+    for k, o in data.sets.items():
+        whole = isinstance(o.pixels, torch.Tensor)
+        images = o.pixels.cpu().numpy() if whole else [image.cpu().numpy() for image in o.pixels]
+        rows += zip([k]*len(o), o.labels.tolist(), names[k], images)
     copies = [group for rough in same(rows, some_pixels) for group in same(rough, all_pixels)]
     if not copies: return
     n_sets = sum(len({row[0] for row in group}) > 1 for group in copies)
