@@ -53,10 +53,8 @@ def statistics(self:ImageStore,
 _STATS = {'imagenet': (np.array([125.3, 123.0, 113.9])/255, np.array([63.0, 62.1, 66.7])/255),
           'cifar': (np.array([0.5071, 0.4867, 0.4408]), np.array([0.2675, 0.2565, 0.2761]))}
 
-def _checked_statistics(
-    stats, # 'imagenet', 'cifar', or (mean, std)
-)->tuple: # two `(3,)` tensors
-    "Mean and standard deviation per channel; `ValueError` for anything else"
+def _checked_statistics(stats):
+    "Mean and standard deviation by channel, `(3,)` each; `ValueError` where `stats` is neither"
     if isinstance(stats, str) and stats not in _STATS:
         raise ValueError(f"stats {stats!r} is not known; give 'train', 'imagenet', 'cifar' or "
                          '(mean, std)')
@@ -109,25 +107,18 @@ class FewShotData:
 # %% ../nbs/02_data.ipynb #0b2b62d8
 def _report_copies(data, names):
     "One line about images with the same pixels in two classes; `names` of the images by set"
-    def same(rows, key):
-        groups = {}
-        for row in rows: groups.setdefault(key(row[-1]), []).append(row)
-        return [group for group in groups.values() if len({row[:2] for row in group}) > 1]
-    def some_pixels(o): return o.shape, o.reshape(-1)[::o.size//256 + 1].tobytes()
-    def all_pixels(o): return blake2b(o.tobytes()).digest()
-    rows = []
+    found = {}                                      # pixels to the first name in each class
     for k, o in data.sets.items():
-        whole = isinstance(o.pixels, torch.Tensor)
-        images = o.pixels.cpu().numpy() if whole else [image.cpu().numpy() for image in o.pixels]
-        rows += zip([k]*len(o), o.labels.tolist(), names[k], images)
-    copies = [group for rough in same(rows, some_pixels) for group in same(rough, all_pixels)]
+        for image, label, name in zip(o.pixels, o.labels.tolist(), names[k]):
+            digest = blake2b(image.cpu().contiguous().numpy(), digest_size=16).digest()
+            found.setdefault((image.shape, digest), {}).setdefault((k, label), name)
+    copies = [o for o in found.values() if len(o) > 1]
     if not copies: return
-    n_sets = sum(len({row[0] for row in group}) > 1 for group in copies)
-    first, *others = copies[0]
-    second = next(row for row in others if row[:2] != first[:2])
+    n_sets = sum(len({k for k, _ in o}) > 1 for o in copies)
+    first, second, *_ = map(printable, copies[0].values())
     print(f'{printable(data.name)}: {len(copies)} images lie in more than one class, {n_sets} of '
-          f'them in more than one set, with the same pixels, such as {printable(first[2])} and '
-          f'{printable(second[2])}: take each out of all classes but its own')
+          f'them in more than one set, with the same pixels, such as {first} and {second}: take '
+          'each out of all classes but its own')
 
 @patch(cls_method=True)
 def from_arrays(cls:FewShotData,

@@ -21,10 +21,7 @@ from .core.checks import check_choice, check_count, check_number, check_switch, 
 from .images.store import group_images, move, pad_images, split_images
 
 # %% ../nbs/03_patches.ipynb #74bd3945
-def _check_ranges(
-    scale, # smallest and largest area
-    ratio, # smallest and largest width/height
-):
+def _check_ranges(scale, ratio):
     "`ValueError` if no box could be drawn so"
     ranges = (('scale', scale, '(0, 1]', 'as fractions of the image area'),
               ('ratio', ratio, '(0, inf)', 'of width/height'))
@@ -114,14 +111,9 @@ def grid_boxes(
     return torch.cat([start, end - start], -1)
 
 # %% ../nbs/03_patches.ipynb #ff06f910
-def _resize_weights(
-    start:Tensor, # `(b, n)`, where the boxes begin
-    length:Tensor, # `(b, n)`, how long they are
-    extent:int, # length of the axis of the image
-    size:int, # length of the axis of the patch
-    flip:Tensor=None, # `(b, n)` bool: backwards?
-)->Tensor: # `(b, n, size, extent)`
-    "Weights of the pixels of the image in each pixel of a patch, along one axis"
+def _resize_weights(start, length, extent, size, flip=None):
+    """Weights `(b, n, size, extent)` of the pixels of the image in each pixel of a patch, along one
+    axis, for boxes that begin at `start` `(b, n)` and have this `length`, backwards by `flip`"""
     step = (length / size)[..., None]
     i = torch.arange(size, device=start.device)
     if flip is not None: i = torch.where(flip[..., None], size - 1 - i, i)

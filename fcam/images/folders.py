@@ -74,10 +74,8 @@ def left_out_line(
 _SETS = {'train': ('train', 'training', 'base'), 'valid': ('valid', 'val', 'validation', 'dev'),
          'test': ('test', 'testing', 'novel')}
 
-def _set_of(
-    name, # of a folder or a list
-): # 'train', 'valid', 'test' or None
-    "The set that goes by a name"
+def _set_of(name):
+    "The set that goes by a name, 'train', 'valid' or 'test', or None"
     return next((k for k, aliases in _SETS.items() if str(name).lower() in aliases), None)
 
 def check_disjoint(

@@ -20,10 +20,8 @@ import torch
 import torch.nn.functional as F
 from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageFont
-from torch import Tensor
 
 from ..core.checks import check_count, check_number
-
 
 # %% auto #0
 __all__ = ['cache_folder', 'glyph_arrays']
@@ -38,21 +36,15 @@ _FONTS = ('DejaVuSans', 'DejaVuSans-Bold', 'DejaVuSans-Oblique', 'DejaVuSansMono
           'cmr10', 'cmss10', 'cmtt10')
 
 @lru_cache(None)
-def _font(
-    name:str, # out of `_FONTS`
-)->tuple: # its characters, as numbers, and the font at 160 points
-    "One of the fonts of matplotlib"
+def _font(name):
+    "The characters of one of the fonts of matplotlib, as numbers, and the font at 160 points"
     file = str(Path(matplotlib.get_data_path())/'fonts'/'ttf'/f'{name}.ttf')
     typeface = ImageFont.truetype(file, 160, layout_engine=ImageFont.Layout.BASIC)
     return frozenset(FT2Font(file).get_charmap()), typeface
 
 # %% ../../nbs/images/glyphs.ipynb #0c2a18f5
-def _glyph_mask(
-    char:str, # one character
-    font:str, # a name out of `_FONTS`
-    side:int=64, # pixels
-)->Tensor: # `(side, side)` uint8, 255 on the character
-    "A character whose longer side fills the square, but for a margin of two pixels"
+def _glyph_mask(char, font, side=64):
+    "`(side, side)` bytes, 255 on the character, which fills the square but for two pixels"
     drawn = _font(font)[1].getmask(char, mode='L')
     image = Image.frombytes('L', drawn.size, bytes(drawn)).crop(drawn.getbbox())
     scale = (side - 4)/max(image.size)
@@ -62,10 +54,8 @@ def _glyph_mask(
     return torch.from_numpy(np.array(square))
 
 @lru_cache(8)
-def _glyph_masks(
-    chars:str, # characters
-)->list: # one `(n_fonts, 64, 64)` uint8 tensor per character
-    "Each character in every font that holds it, plain Latin letters also in those named cm"
+def _glyph_masks(chars):
+    "Each character, `(n_fonts, 64, 64)`, in every font that holds it; cm only for plain letters"
     res = []
     for c in chars:
         fonts = [o for o in _FONTS if c.isascii() or not o.startswith('cm')]
@@ -75,14 +65,10 @@ def _glyph_masks(
 # %% ../../nbs/images/glyphs.ipynb #76962416
 def _uniform(low, high, n, generator): return torch.rand(n, generator=generator)*(high - low) + low
 
-def _placements(
-    n:int, # how many
-    scale:tuple, # smallest and largest side, as a fraction of the side of the image
-    angle:float, # largest rotation, degrees
-    shift:float, # how far the middle may go: 0 to 1 of the room that is left, or more
-    generator:torch.Generator, # source of randomness
-)->Tensor: # `(n, 2, 3)`
-    "Random affine transformations from image to glyph, coordinates in [-1, 1]"
+def _placements(n, scale, angle, shift, generator):
+    """Random affine transformations from image to glyph, `(n, 2, 3)`, coordinates in [-1, 1].
+    `scale`: smallest and largest side as fractions of the image's; `angle`: the largest, in
+    degrees; `shift`: how far the middle may go, 0 to 1 of the room that is left, or more"""
     turn = _uniform(-angle, angle, n, generator)*math.pi/180
     sides = _uniform(*scale, n, generator)[:,None]*_uniform(0.9, 1., (n, 2), generator)
     shear = _uniform(-0.15, 0.15, n, generator)
@@ -100,15 +86,9 @@ def _place(masks, transformations, size):
     return F.grid_sample(masks, grid, align_corners=False)
 
 # %% ../../nbs/images/glyphs.ipynb #d7496d56
-def _draw_glyphs(
-    masks:Tensor, # `(n, 1, side, side)` in [0, 1], one character each
-    fragments:Tensor, # `(n_fragments, 1, side, side)` in [0, 1], for the background
-    size:int, # pixels
-    generator:torch.Generator, # source of randomness
-    letter:tuple=(0.55, 0.8), # smallest and largest side of a character, fraction of the image
-    clutter:int=5, # pieces of characters in the background
-)->Tensor: # `(n, 3, size, size)` uint8
-    "Images of characters: random colours, place, size and slant, over a cluttered background"
+def _draw_glyphs(masks, fragments, size, generator, letter=(0.55, 0.8), clutter=5):
+    """Images `(n, 3, size, size)` of characters `(n, 1, side, side)` in [0, 1]: random colours,
+    place, size and slant, over a background of so many `fragments` of characters"""
     n = len(masks)
     colours = torch.rand(n, 2, 3, generator=generator)
     colours[:,1] = colours[:,0].lerp(colours[:,1], 0.5)
@@ -139,11 +119,8 @@ def cache_folder()->Path:
     "Where fcam keeps what it draws or downloads: `$FCAM_HOME`, else `~/.cache/fcam`"
     return Path(os.environ.get('FCAM_HOME') or '~/.cache/fcam').expanduser()
 
-def _cached(
-    name:str, # of the file, which must say everything that its content depends on
-    make, # called without arguments for a dict of arrays
-)->dict:
-    "What `make` gives, from the cache folder if it is there"
+def _cached(name, make):
+    "The arrays that `make()` gives, from the cache folder if a file of this name is there"
     file = cache_folder()/name
     try:
         with np.load(file, allow_pickle=False) as saved: return {k: saved[k] for k in saved.files}

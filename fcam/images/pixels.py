@@ -140,21 +140,16 @@ def load_image(
 # %% ../../nbs/images/pixels.ipynb #0d9b679e
 _JPEG = 'JPEG', 'MPO'                     # MPO: what some cameras write, JPEG with a second image
 
-def _upright_size(
-    image:Image.Image, # opened
-)->tuple: # height, width
-    "The size that an image has when it is turned upright, from its header"
+def _upright_size(image):
+    "Height and width that an opened image has when it is turned upright, from its header"
     if image.format not in (*_JPEG, 'PNG'): image.load()     # which turns a TIFF upright
     turn = 1
     if image.format != 'PNG' or 'exif' in image.info:        # else getexif would decode the PNG
         turn = image.getexif().get(0x0112, 1)
     return image.size if turn in (5, 6, 7, 8) else image.size[::-1]
 
-def _inside(
-    box:tuple|None, # `(x, y, width, height)` in pixels, rounded down; None: the whole image
-    size:tuple, # height and width of the image
-)->tuple: # left, top, right, bottom
-    "The part of a box that lies in the image; `ValueError` if nothing is left"
+def _inside(box, size):
+    "Left, top, right and bottom of the part of a box that lies in an image; `ValueError` if none"
     if box is None: return 0, 0, size[1], size[0]
     x, y, width, height = (int(o) for o in box)
     left, top = max(x, 0), max(y, 0)
