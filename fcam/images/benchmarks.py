@@ -50,7 +50,7 @@ def _mini_imagenet_list()->dict: # class to its 600 file names
     parts = [pd.read_csv(folder/f'mini_imagenet_{o}.csv.gz') for o in ('train', 'val', 'test')]
     return pd.concat(parts).groupby('label').filename.apply(list).to_dict()
 
-def _listed(folder, names, left_out=None):
+def _listed_files(folder, names, left_out=None):
     "The files of a class folder of ImageNet that the list names; `ValueError` if it has too few"
     files = image_files(folder, left_out)
     by_name = {o.name: o for o in files}
@@ -91,7 +91,7 @@ def mini_imagenet_layout(
         if all((flat/files[0]).is_file() for files in listing.values()):
             return {k: {o: [flat/file for file in listing[o]] for o in names}
                     for k, names in split.items()}
-    return {k: {o.name: _listed(o, listing[o.name], left_out) for o in folders}
+    return {k: {o.name: _listed_files(o, listing[o.name], left_out) for o in folders}
             for k, folders in find_classes(path, split).items()}
 
 def tiered_imagenet_layout(

@@ -25,15 +25,15 @@ def image_files(
     left_out:dict|None=None, # receives what is left out: reason to paths
     skip_broken:bool=False, # leave out folders that cannot be read
 )->list: # paths, sorted
-    "The image files of a class, without hidden ones; `ValueError` names a folder that is closed"
+    "Image files of a class, without hidden ones; `ValueError` names a folder that cannot be read"
     files, known, heic = [], _SUFFIXES, ('.heic', '.heif')
     found = {} if left_out is None else left_out
-    def closed(error):
+    def unreadable(error):
         if not skip_broken: raise ValueError(
             f'the folder {str(error.filename)!r} cannot be read: {error.strerror}; change its '
             'permissions, or give skip_broken=True (--skip_broken) to train without it')
         found.setdefault('folders that cannot be read', []).append(Path(error.filename))
-    for path, folders, names in os.walk(folder, onerror=closed):
+    for path, folders, names in os.walk(folder, onerror=unreadable):
         folders[:] = [name for name in folders if not name.startswith('.')]
         files += [Path(path)/name for name in names if not name.startswith('.')]
     if any(o.suffix.lower() in heic for o in files):
@@ -74,7 +74,7 @@ def left_out_line(
 _SETS = {'train': ('train', 'training', 'base'), 'valid': ('valid', 'val', 'validation', 'dev'),
          'test': ('test', 'testing', 'novel')}
 
-def _set_of(name):
+def _set_name(name):
     "The set that goes by a name, 'train', 'valid' or 'test', or None"
     return next((k for k, aliases in _SETS.items() if str(name).lower() in aliases), None)
 
@@ -115,7 +115,7 @@ def read_split(
             raise ValueError(f"{where} holds no object with the lists 'train', 'valid' and 'test'")
     res = {}
     for name in _SETS:
-        found = [k for k in split if _set_of(k) == name]
+        found = [k for k in split if _set_name(k) == name]
         if len(found) != 1:
             raise ValueError(f'{where} has {"two lists" if found else "no list"} for {name!r}; it '
                              "needs one each for 'train', 'valid' (or 'val') and 'test'")
@@ -145,7 +145,7 @@ def existing_folder(
 # %% ../../nbs/images/folders.ipynb #e9e306a3
 def _set_folders(path):
     "The folders in a folder that have the name of a set: 'train', 'valid', 'test' to lists"
-    return {k: [o for o in class_folders(path) if _set_of(o.name) == k] for k in _SETS}
+    return {k: [o for o in class_folders(path) if _set_name(o.name) == k] for k in _SETS}
 
 def _files_in(folders, left_out, skip_broken):
     "The images of each class folder; `ValueError` names one without, and what lies there instead"
@@ -218,7 +218,7 @@ def folder_layout(
         return {k: _files_in(o, left_out, skip_broken) for k, o in folders.items()}
     sets = _set_folders(path)
     if all(len(o) == 1 for o in sets.values()):
-        beside = [o for o in class_folders(path) if not _set_of(o.name)]
+        beside = [o for o in class_folders(path) if not _set_name(o.name)]
         if beside: left_out.setdefault('beside the folders of sets', []).extend(beside)
         res = {k: class_files(folder, left_out, skip_broken) for k, (folder,) in sets.items()}
         try: check_disjoint(res, f'in {str(path)!r}, ')

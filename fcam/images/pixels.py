@@ -97,16 +97,17 @@ def _one_size(x, single=False):
     if x.ndim == 3 and x.shape[2] != 3: x = x[..., None].expand(-1, -1, -1, 3)   # else one image
     axis = next((o for c in (3, 4, 1) for o in (3, 1) if x.ndim == 4 and x.shape[o] == c), None)
     if axis is None or 0 in x.shape[1:]:
-        n, batch = ('', ', of a batch one by one' if x.ndim == 5 else '') if single else ('n, ', '')
-        raise ValueError(f'images have shape ({n}h, w), ({n}h, w, c) or ({n}c, h, w) with 1, 3 or '
-                         f'4 channels (RGBA), not {shape}: give them so{batch}')
+        has, n = ('an image has', '') if single else ('images have', 'n, ')
+        batch = ': give the images of a batch one by one' if x.ndim == 5 else ''
+        raise ValueError(f'{has} shape ({n}h, w), ({n}h, w, c) or ({n}c, h, w) with 1, 3 or 4 '
+                         f'(RGBA) channels, not {shape}{batch}')
     if axis == 3: x = x.permute(0, 3, 1, 2)
     if x.is_floating_point() and len(x):
         low, high = x.min().item(), x.max().item()                                  # or NaN
         if not -1e-3 < low <= high < 1 + 1e-3:
-            there = 'NaN' if low != low else f'values from {low:.4g} to {high:.4g}'
-            raise ValueError(f'images of {dtype} lie in [0, 1], and here are {there}: divide those '
-                             'in 0..255 by 255, and fill what is missing')
+            fault = f'values from {low:.4g} to {high:.4g}: divide those in 0..255 by 255'
+            if low != low: fault = 'NaN: replace it by a number'
+            raise ValueError(f'images of {dtype} have values in [0, 1], and here are {fault}')
         x = (255*x.float()).round()
     x = x.byte()*255 if x.dtype == torch.bool else x.byte()
     if x.shape[1] == 4:
@@ -148,7 +149,7 @@ def _upright_size(image):
         turn = image.getexif().get(0x0112, 1)
     return image.size if turn in (5, 6, 7, 8) else image.size[::-1]
 
-def _inside(box, size):
+def _clipped_box(box, size):
     "Left, top, right and bottom of the part of a box that lies in an image; `ValueError` if none"
     if box is None: return 0, 0, size[1], size[0]
     x, y, width, height = (int(o) for o in box)
@@ -164,7 +165,7 @@ def measure_image(
 )->tuple: # height, width
     "Height and width of the upright image from its header; `ValueError` names a broken file"
     with _opened(file) as image:
-        left, top, right, bottom = _inside(box, _upright_size(image))
+        left, top, right, bottom = _clipped_box(box, _upright_size(image))
         return bottom - top, right - left
 
 # %% ../../nbs/images/pixels.ipynb #b8b8d08c
@@ -221,6 +222,6 @@ def read_image(
             if k > 1: image.draft(None, (image.width//k, image.height//k))
             size = wanted
         image = _rgb(image)
-        if box is not None: image = image.crop(_inside(box, image.size[::-1]))
+        if box is not None: image = image.crop(_clipped_box(box, image.size[::-1]))
         image = shrink_image(image, size)
     return torch.from_numpy(np.array(image)).permute(2, 0, 1)
