@@ -61,7 +61,9 @@ def _opened(file):
         if hasattr(content, 'read'):
             with suppress(AttributeError, OSError): content.seek(0)    # a stream may have no start
             content = content.read()
-        if isinstance(content, str): raise ValueError("it is open as text: open it with 'rb'")
+        if not isinstance(content, (bytes, bytearray, memoryview, type(None))): raise ValueError(
+            f"reading it gives {type(content).__name__}, not bytes: open it with 'rb', or give "
+            'what `await file.read()` gives')
         source = path if content is None else BytesIO(content)
         if content == b'' or path and os.path.isfile(path) and os.path.getsize(path) == 0:
             raise ValueError('it is empty')
@@ -91,8 +93,8 @@ def _one_size(x, single=False):
         x = torch.as_tensor(np.require(x, floats, ['C', 'W']))
     whole = isinstance(x, Tensor) and x.dtype in (torch.uint8, torch.bool)
     if not (whole or isinstance(x, Tensor) and x.is_floating_point()): raise ValueError(
-        f'an image of {dtype} has no plain meaning: give bytes (uint8) in 0..255, such as '
-        "x.astype('uint8'), floats in [0, 1], or bool")
+        f"an image of {dtype} has no plain meaning: give bytes (x.astype('uint8') where all values "
+        'are in 0..255), floats in [0, 1] (x/65535 for 16 bits) or bool')
     if single: x = x[None]
     if x.ndim == 3 and x.shape[2] != 3: x = x[..., None].expand(-1, -1, -1, 3)   # else one image
     axis = next((o for c in (3, 4, 1) for o in (3, 1) if x.ndim == 4 and x.shape[o] == c), None)
