@@ -53,10 +53,8 @@ def statistics(self:ImageStore,
 _STATS = {'imagenet': (np.array([125.3, 123.0, 113.9])/255, np.array([63.0, 62.1, 66.7])/255),
           'cifar': (np.array([0.5071, 0.4867, 0.4408]), np.array([0.2675, 0.2565, 0.2761]))}
 
-def _checked_statistics(
-    stats, # 'imagenet', 'cifar', or (mean, std)
-)->tuple: # two `(3,)` tensors
-    "Mean and standard deviation per channel; `ValueError` for anything else"
+def _checked_statistics(stats):
+    "Mean and standard deviation by channel, `(3,)` each; `ValueError` where `stats` is neither"
     if isinstance(stats, str) and stats not in _STATS:
         raise ValueError(f"stats {stats!r} is not known; give 'train', 'imagenet', 'cifar' or "
                          '(mean, std)')
@@ -107,6 +105,21 @@ class FewShotData:
         return self
 
 # %% ../nbs/02_data.ipynb #0b2b62d8
+def _report_copies(data, names):
+    "One line about images with the same pixels in two classes; `names` of the images by set"
+    found = {}                                      # pixels to the first name in each class
+    for k, o in data.sets.items():
+        for image, label, name in zip(o.pixels, o.labels.tolist(), names[k]):
+            digest = blake2b(image.cpu().contiguous().numpy(), digest_size=16).digest()
+            found.setdefault((image.shape, digest), {}).setdefault((k, label), name)
+    copies = [o for o in found.values() if len(o) > 1]
+    if not copies: return
+    n_sets = sum(len({k for k, _ in o}) > 1 for o in copies)
+    first, second, *_ = map(printable, copies[0].values())
+    print(f'{printable(data.name)}: {len(copies)} images lie in more than one class, {n_sets} of '
+          f'them in more than one set, with the same pixels, such as {first} and {second}: take '
+          'each out of all classes but its own')
+
 @patch(cls_method=True)
 def from_arrays(cls:FewShotData,
     train, # `(images, labels)` or `{class: images}`, as `ImageStore.from_arrays` takes them
@@ -117,7 +130,10 @@ def from_arrays(cls:FewShotData,
 )->FewShotData:
     "Data from arrays in memory; labels are class names or numbers, and a class is in one set only"
     sets = {'train': train, 'valid': valid, 'test': test}
-    return cls(*(ImageStore.from_arrays(o, k) for k, o in sets.items()), name=name, stats=stats)
+    data = cls(*(ImageStore.from_arrays(o, k) for k, o in sets.items()), name=name, stats=stats)
+    _report_copies(data, {k: [f'image {i} of {o.classes[label]!r} ({k})' for i, label
+                              in enumerate(o.labels.tolist())] for k, o in data.sets.items()})
+    return data
 
 # %% ../nbs/02_data.ipynb #2dcc6087
 @patch
@@ -228,7 +244,7 @@ def from_files(cls:FewShotData,
     stats=None, # (mean, std), 'imagenet', 'cifar', or None: computed on the training images
     size=None, # None: large photographs reduced; 'full'; int: the shorter side; (height, width)
     skip_broken:bool=False, # leave broken files out, and count them
-    left_out:dict|None=None, # reason to paths of what is no image, to be said
+    left_out:dict|None=None, # reason to paths of what is left out already, to be printed
 )->FewShotData:
     "Data from lists of image files; `ValueError` names a class that is shared or broken files"
     check_disjoint(files)
@@ -237,6 +253,10 @@ def from_files(cls:FewShotData,
     broken = [file for o in stores.values() for file in o.skipped]
     data.left_out = {**(left_out or {}), **({'broken': broken} if broken else {})}
     if data.left_out: print(f'{printable(name)}: {left_out_line(data.left_out)}')
+    paths = {k: [o[0] if isinstance(o, tuple) else o for group in classes.values() for o in group]
+             for k, classes in files.items()}
+    _report_copies(data, {k: [o for o in names if str(o) not in data.sets[k].skipped]
+                          for k, names in paths.items()})
     return data
 
 # %% ../nbs/02_data.ipynb #213f4c37
@@ -252,7 +272,7 @@ def from_folder(cls:FewShotData,
 )->FewShotData:
     "Data from folders; `FileNotFoundError`, or `ValueError` that names the class or file at fault"
     left_out = {}
-    files = folder_layout(path, splits, seed, left_out)
+    files = folder_layout(path, splits, seed, left_out, kwargs.get('skip_broken', False))
     name = name or Path(os.path.expanduser(path)).resolve().name
     return cls.from_files(files, name, size=size, left_out=left_out, **kwargs)
 

@@ -21,10 +21,7 @@ from .core.checks import check_choice, check_count, check_number, check_switch, 
 from .images.store import group_images, move, pad_images, split_images
 
 # %% ../nbs/03_patches.ipynb #74bd3945
-def _check_ranges(
-    scale, # smallest and largest area
-    ratio, # smallest and largest width/height
-):
+def _check_ranges(scale, ratio):
     "`ValueError` if no box could be drawn so"
     ranges = (('scale', scale, '(0, 1]', 'as fractions of the image area'),
               ('ratio', ratio, '(0, inf)', 'of width/height'))
@@ -50,7 +47,7 @@ def random_boxes(
     device = generator.device if generator else sizes.device
     draws = torch.rand(len(sizes), n_patches, 22, generator=generator, device=device)
     wide = torch.float32 if sizes.device.type == 'mps' else torch.float64
-    area, aspect, place = move(draws, sizes.device).to(wide).split([10, 10, 2], -1)
+    area, aspect, position = move(draws, sizes.device).to(wide).split([10, 10, 2], -1)
     size, (low, high) = sizes.to(wide)[:, None, None], (math.log(r) for r in ratio)
     target = size.prod(-1) * (scale[0] + (scale[1] - scale[0]) * area)
     aspect = (low + (high - low) * aspect).exp()
@@ -61,7 +58,7 @@ def random_boxes(
     first = ((extents >= 1) & (extents <= size)).all(-1).int().argmax(-1)
     extent = extents.gather(2, first[..., None, None].expand(-1, -1, 1, 2)).squeeze(2)
     spare = sizes[:, None] - extent
-    corner = torch.where((first == 10)[..., None], spare / 2, place * (spare + 1)).floor()
+    corner = torch.where((first == 10)[..., None], spare / 2, position * (spare + 1)).floor()
     return torch.cat([corner, extent], -1).long()
 
 # %% ../nbs/03_patches.ipynb #7dc24113
@@ -107,21 +104,16 @@ def grid_boxes(
     "Cells of grids, enlarged, grid by grid and row by row; `ValueError` for a number without grids"
     cells = [(side, row, column) for side in grid_sides(n_patches)
              for row in range(side) for column in range(side)]
-    side, *place = torch.tensor(cells, device=sizes.device).T
-    twice, sizes, parts = 2*torch.stack(place, -1) + 1, sizes.long()[:, None], 2*side[:, None]
+    side, *position = torch.tensor(cells, device=sizes.device).T
+    twice, sizes, parts = 2*torch.stack(position, -1) + 1, sizes.long()[:, None], 2*side[:, None]
     start = (sizes*(twice - enlarged)//parts).clamp(min=0)
     end = torch.minimum(-(-sizes*(twice + enlarged)//parts), sizes)    # rounded up
     return torch.cat([start, end - start], -1)
 
 # %% ../nbs/03_patches.ipynb #ff06f910
-def _resize_weights(
-    start:Tensor, # `(b, n)`, where the boxes begin
-    length:Tensor, # `(b, n)`, how long they are
-    extent:int, # length of the axis of the image
-    size:int, # length of the axis of the patch
-    flip:Tensor=None, # `(b, n)` bool: backwards?
-)->Tensor: # `(b, n, size, extent)`
-    "Weights of the pixels of the image in each pixel of a patch, along one axis"
+def _resize_weights(start, length, extent, size, flip=None):
+    """Weights `(b, n, size, extent)` of the pixels of the image in each pixel of a patch, along one
+    axis, for boxes that begin at `start` `(b, n)` and have this `length`, backwards by `flip`"""
     step = (length / size)[..., None]
     i = torch.arange(size, device=start.device)
     if flip is not None: i = torch.where(flip[..., None], size - 1 - i, i)
@@ -134,7 +126,7 @@ def _resize_weights(
     return weights.div_(weights.sum(-1, keepdim=True))
 
 # %% ../nbs/03_patches.ipynb #2a92e662
-def _all_boxes(images, boxes, size, flip):
+def _crop_by_products(images, boxes, size, flip):
     "The patches of boxes `(b, n, 4)` by two batched products; never waits for the device"
     (h, w), (top, left, height, width) = images.shape[2:], move(boxes, images.device).unbind(-1)
     rows = _resize_weights(top, height, h, size)                              # `(b, n, size, h)`
@@ -149,7 +141,7 @@ def _all_boxes(images, boxes, size, flip):
     return (patches.mT if wide else patches).contiguous()
 
 # %% ../nbs/03_patches.ipynb #4d76340e
-def _each_box(images, boxes, size, flip):
+def _crop_one_by_one(images, boxes, size, flip):
     "The patches of boxes `(b, n, 4)` one by one; waits for the device that the boxes are on"
     patches = []
     for image, rows in zip(images, boxes.tolist()):
@@ -164,14 +156,15 @@ def _each_box(images, boxes, size, flip):
     return torch.where(move(flip, images.device)[..., None, None, None], patches.flip(-1), patches)
 
 # %% ../nbs/03_patches.ipynb #7cec4e10
-def _largest(device)->float:
+def _product_limit(device)->float:
     "Pixels of an image up to which products are used"
     return 2**15 if device.type == 'cpu' else math.inf
 
-def _cut(images, boxes, size, flip):
+def _crop(images, boxes, size, flip):
     "The patches of boxes, unchecked, of so many images at a time that they take 256 MB as floats"
-    products = images.shape[-2:].numel() <= _largest(images.device) or not boxes.numel()
-    crop, k = _all_boxes if products else _each_box, max(1, 2**26 // max(1, images[:1].numel()))
+    products = images.shape[-2:].numel() <= _product_limit(images.device) or not boxes.numel()
+    crop = _crop_by_products if products else _crop_one_by_one
+    k = max(1, 2**26 // max(1, images[:1].numel()))
     with torch.autocast(images.device.type, enabled=False):
         return torch.cat([crop(*part[:2], size, part[2])
                           for part in zip(images.split(k), boxes.split(k), flip.split(k))])
@@ -199,7 +192,7 @@ def crop_resize(
             f'box {k} of image {i}, (top, left, height, width) = {tuple(boxes[i, k].tolist())}, '
             f'is empty or leaves the image of {tuple(images.shape[-2:])} pixels: clamp it, or draw '
             'it with random_boxes from the size of the image')
-    return _cut(images, boxes, size, flip)
+    return _crop(images, boxes, size, flip)
 
 # %% ../nbs/03_patches.ipynb #c67d281e
 class RandomPatches:
@@ -281,7 +274,7 @@ def cut(self:RandomPatches,
 )->Tensor: # `(b, n, c, size, size)` float32, normalised if a mean was given
     "The patches of these boxes, which are not checked; `ValueError` if channels or sizes misfit"
     if flip is None: flip = torch.zeros(boxes.shape[:2], dtype=torch.bool, device=boxes.device)
-    if images.ndim == 4: patches = _cut(images, boxes, self.size, flip)
+    if images.ndim == 4: patches = _crop(images, boxes, self.size, flip)
     else:
         if sizes is None or len(sizes) != len(boxes):
             raise ValueError('flat images need sizes, the height and width of each: '
@@ -289,11 +282,11 @@ def cut(self:RandomPatches,
         sizes = sizes.tolist()
         views = split_images(images, sizes)
         patches = images.new_empty(*boxes.shape[:2], 3, self.size, self.size, dtype=torch.float32)
-        for rows in group_images(sizes, _largest(images.device)):
+        for rows in group_images(sizes, _product_limit(images.device)):
             alone = len(rows) == 1
             group = views[rows[0]][None] if alone else pad_images([views[i] for i in rows])
             rows = move(torch.tensor(rows), boxes.device)
-            found = _cut(group, boxes[rows], self.size, flip[rows])
+            found = _crop(group, boxes[rows], self.size, flip[rows])
             patches[move(rows, images.device)] = found
     patches = self.augment(patches)
     if self.mean is None: return patches

@@ -50,12 +50,8 @@ def _mini_imagenet_list()->dict: # class to its 600 file names
     parts = [pd.read_csv(folder/f'mini_imagenet_{o}.csv.gz') for o in ('train', 'val', 'test')]
     return pd.concat(parts).groupby('label').filename.apply(list).to_dict()
 
-def _listed(
-    folder:Path, # of one ImageNet class
-    names:list, # from the list: class and eight digits, 1 for the first file
-    left_out:dict|None=None, # receives what is left out: reason to paths
-)->list: # paths
-    "The files of a class folder that the list names; `ValueError` if the folder holds too few"
+def _listed_files(folder, names, left_out=None):
+    "The files of a class folder of ImageNet that the list names; `ValueError` if it has too few"
     files = image_files(folder, left_out)
     by_name = {o.name: o for o in files}
     if all(o in by_name for o in names): return [by_name[o] for o in names]
@@ -71,9 +67,7 @@ def _listed(
     return [files[o - 1] for o in numbers]
 
 # %% ../../nbs/images/benchmarks.ipynb #45dc194e
-def _refuse_pickles(
-    path, # file or folder that someone gave
-):
+def _refuse_pickles(path):
     "`ValueError` for the pickled copies of a benchmark, which would run code when opened"
     path = Path(os.path.expanduser(path))
     found = [path] if path.is_file() else sorted(path.glob('*'))
@@ -97,7 +91,7 @@ def mini_imagenet_layout(
         if all((flat/files[0]).is_file() for files in listing.values()):
             return {k: {o: [flat/file for file in listing[o]] for o in names}
                     for k, names in split.items()}
-    return {k: {o.name: _listed(o, listing[o.name], left_out) for o in folders}
+    return {k: {o.name: _listed_files(o, listing[o.name], left_out) for o in folders}
             for k, folders in find_classes(path, split).items()}
 
 def tiered_imagenet_layout(
@@ -106,8 +100,6 @@ def tiered_imagenet_layout(
 )->dict: # 'train', 'valid', 'test' to `{class: paths}`
     "The files of tieredImageNet (Ren et al. 2018); `ValueError` for pickles and missing classes"
     _refuse_pickles(path)
-    existing_folder(path, 'give the training folder of ImageNet, or train, val and test folders of '
-                          'class folders')
     return folder_layout(path, 'tiered_imagenet', left_out=left_out)
 
 # %% ../../nbs/images/benchmarks.ipynb #865e99f8

@@ -23,16 +23,27 @@ _SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.apng', '.bmp', '.dib', 
 def image_files(
     folder:Path, # of one class; images may lie in folders below
     left_out:dict|None=None, # receives what is left out: reason to paths
+    skip_broken:bool=False, # leave out folders that cannot be read
 )->list: # paths, sorted
-    "The image files of a class, without hidden ones"
-    files = []
-    for path, folders, names in os.walk(folder):
+    "Image files of a class, without hidden ones; `ValueError` names a folder that cannot be read"
+    files, known, heic = [], _SUFFIXES, ('.heic', '.heif')
+    found = {} if left_out is None else left_out
+    def unreadable(error):
+        if not skip_broken: raise ValueError(
+            f'the folder {str(error.filename)!r} cannot be read: {error.strerror}; change its '
+            'permissions, or give skip_broken=True (--skip_broken) to train without it')
+        found.setdefault('folders that cannot be read', []).append(Path(error.filename))
+    for path, folders, names in os.walk(folder, onerror=unreadable):
         folders[:] = [name for name in folders if not name.startswith('.')]
         files += [Path(path)/name for name in names if not name.startswith('.')]
-    files.sort()
-    others = [o for o in files if o.suffix.lower() not in _SUFFIXES]
-    if others and left_out is not None: left_out.setdefault('no images', []).extend(others)
-    return [o for o in files if o.suffix.lower() in _SUFFIXES]
+    if any(o.suffix.lower() in heic for o in files):
+        from fcam.images.pixels import known_formats        # torch and Pillow, only for these
+        if 'HEIF' in known_formats(): known = _SUFFIXES | set(heic)
+    for file in sorted(files):
+        suffix = file.suffix.lower()
+        reason = 'in HEIC: convert them, or install pillow-heif' if suffix in heic else 'no images'
+        if suffix not in known: found.setdefault(reason, []).append(file)
+    return sorted(o for o in files if o.suffix.lower() in known)
 
 def class_folders(
     path:Path, # holds one folder per class
@@ -63,10 +74,8 @@ def left_out_line(
 _SETS = {'train': ('train', 'training', 'base'), 'valid': ('valid', 'val', 'validation', 'dev'),
          'test': ('test', 'testing', 'novel')}
 
-def _set_of(
-    name, # of a folder or a list
-): # 'train', 'valid', 'test' or None
-    "The set that goes by a name"
+def _set_name(name):
+    "The set that goes by a name, 'train', 'valid' or 'test', or None"
     return next((k for k, aliases in _SETS.items() if str(name).lower() in aliases), None)
 
 def check_disjoint(
@@ -106,7 +115,7 @@ def read_split(
             raise ValueError(f"{where} holds no object with the lists 'train', 'valid' and 'test'")
     res = {}
     for name in _SETS:
-        found = [k for k in split if _set_of(k) == name]
+        found = [k for k in split if _set_name(k) == name]
         if len(found) != 1:
             raise ValueError(f'{where} has {"two lists" if found else "no list"} for {name!r}; it '
                              "needs one each for 'train', 'valid' (or 'val') and 'test'")
@@ -134,30 +143,26 @@ def existing_folder(
     return Path(path)
 
 # %% ../../nbs/images/folders.ipynb #e9e306a3
-def _set_folders(
-    path:Path, # may hold folders of training, validation and test classes
-)->dict: # 'train', 'valid', 'test' to lists of folders
-    "The folders in a folder that have the name of a set"
-    return {k: [o for o in class_folders(path) if _set_of(o.name) == k] for k in _SETS}
+def _set_folders(path):
+    "The folders in a folder that have the name of a set: 'train', 'valid', 'test' to lists"
+    return {k: [o for o in class_folders(path) if _set_name(o.name) == k] for k in _SETS}
 
-def _files_in(
-    folders:list, # class folders
-    left_out:dict, # receives what is left out: reason to paths
-)->dict: # class to paths
-    "The images of each class; `ValueError` names a class without one, and what lies there instead"
+def _files_in(folders, left_out, skip_broken):
+    "The images of each class folder; `ValueError` names one without, and what lies there instead"
     res = {}
     for folder in folders:
-        res[folder.name] = image_files(folder, own := {})
+        files = image_files(folder, own := {}, skip_broken)
         for reason, paths in own.items(): left_out.setdefault(reason, []).extend(paths)
-        if not res[folder.name]:
-            raise ValueError(f'the class folder {str(folder)!r} has no image '
-                             f'({left_out_line(own) or "it is empty"}): add images, or take the '
-                             'folder away')
+        if files: res[folder.name] = files
+        elif 'folders that cannot be read' not in own: raise ValueError(
+            f'the class folder {str(folder)!r} has no image ({left_out_line(own) or "it is empty"})'
+            ': add images, or take the folder away')
     return res
 
 def class_files(
     path, # holds one folder of images per class
     left_out:dict|None=None, # receives what is left out: reason to paths
+    skip_broken:bool=False, # leave out folders that cannot be read
 )->dict: # class to paths
     "The images of each class; `ValueError` for a folder without class folders, or of whole sets"
     path = existing_folder(path, 'give a folder with one folder of images per class')
@@ -175,7 +180,7 @@ def class_files(
                          'folder of its own, such as cat/1.jpg and dog/1.jpg')
     beside = [o for o in path.iterdir() if o.suffix.lower() in _SUFFIXES and o.is_file()]
     if beside: left_out.setdefault('outside of the class folders', []).extend(sorted(beside))
-    return _files_in(folders, left_out)
+    return _files_in(folders, left_out, skip_broken)
 
 # %% ../../nbs/images/folders.ipynb #04440777
 def find_classes(
@@ -203,24 +208,25 @@ def folder_layout(
     splits=None, # as for `read_split`; None: by the folders, else by the seed
     seed:int=0, # divides the classes where nothing else does
     left_out:dict|None=None, # receives what is left out: reason to paths
+    skip_broken:bool=False, # leave out folders that cannot be read
 )->dict: # 'train', 'valid', 'test' to `{class: paths}`
     "The files of a folder of classes; `FileNotFoundError`, or `ValueError` that names the class"
     path = existing_folder(path, 'give a folder with one folder of images per class')
     left_out = {} if left_out is None else left_out
     if splits is not None:
         folders = find_classes(path, read_split(splits))
-        return {k: _files_in(o, left_out) for k, o in folders.items()}
+        return {k: _files_in(o, left_out, skip_broken) for k, o in folders.items()}
     sets = _set_folders(path)
     if all(len(o) == 1 for o in sets.values()):
-        beside = [o for o in class_folders(path) if not _set_of(o.name)]
+        beside = [o for o in class_folders(path) if not _set_name(o.name)]
         if beside: left_out.setdefault('beside the folders of sets', []).extend(beside)
-        res = {k: class_files(folder, left_out) for k, (folder,) in sets.items()}
+        res = {k: class_files(folder, left_out, skip_broken) for k, (folder,) in sets.items()}
         try: check_disjoint(res, f'in {str(path)!r}, ')
         except ValueError as e:
             raise ValueError(f'{e}. To divide the classes of one folder, give that folder, such as '
                              f'{str(sets["train"][0])!r}, or give splits') from None
         return res
-    files = class_files(path, left_out)
+    files = class_files(path, left_out, skip_broken)
     n = len(files)
     if n < 6:
         raise ValueError(f'the {n} folders in {str(path)!r} cannot be divided into training, '

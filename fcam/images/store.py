@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import random
 from hashlib import blake2b
 
 import numpy as np
