@@ -177,7 +177,7 @@ presets = dict(
         **_ours),
     fc100=Preset(patch_size=32, calibration_epochs=120, activation_checkpointing=False, **_ours),
     quick=Preset(width=16, patch_size=32, n_patches=9, scale=(0.2, 1.), bs=64,
-        pretrain_iters=500, warmup_epochs=10, warmup_drops=(), calibration_epochs=1,
+        pretrain_iters=400, warmup_epochs=10, warmup_drops=(), calibration_epochs=1,
         calibration_lr=0.005, soft_weight=0.5, momentum=0.99, n_iters=20, module_epochs=1,
         joint_epochs=1, joint_lr=2e-3, activation_checkpointing=False, n_valid=100,
         valid_patches=2, n_views=1, n_test=(300, 100), **_ours),
