@@ -64,7 +64,7 @@ class ResNet12(nn.Module):
         self.blocks = nn.Sequential(*map(ResBlock, widths, widths[1:], drops))
         self.pool, self.n_features = nn.AdaptiveAvgPool2d(1), widths[-1]
         for m in self.modules():
-            if isinstance(m, nn.Conv2d):
+            if isinstance(m, nn.Conv2d) and not m.weight.is_meta:  # there it loads a compiler: 1 s
                 nn.init.kaiming_normal_(m.weight, mode='fan_out', nonlinearity='leaky_relu')
     def forward(self,
         x:Tensor, # `(batch, in_channels, height, width)`, at least 16 pixels a side
