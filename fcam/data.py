@@ -277,6 +277,12 @@ def from_folder(cls:FewShotData,
     return cls.from_files(files, name, size=size, left_out=left_out, **kwargs)
 
 # %% ../nbs/02_data.ipynb #8fe6d426
+def _cifar(cls, name, path, download=False, stats='cifar'):
+    "One of the two benchmarks made of CIFAR-100"
+    data = cls.from_arrays(**cifar_arrays(name, path, download), stats=stats)
+    data.name = data.benchmark = name
+    return data
+
 @patch(cls_method=True)
 def cifar_fs(cls:FewShotData,
     path=None, # folder that holds `cifar-100-python`, as torchvision has it; None: the cache folder
@@ -284,33 +290,28 @@ def cifar_fs(cls:FewShotData,
     stats='cifar', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the training images
 )->FewShotData: # 64, 16 and 20 classes of 600 images, 32 x 32
     "CIFAR-FS (Bertinetto et al. 2019); `FileNotFoundError` if CIFAR-100 is not there"
-    data = cls.from_arrays(**cifar_arrays('cifar_fs', path, download), stats=stats)
-    data.name = data.benchmark = 'cifar_fs'
-    return data
+    return _cifar(cls, 'cifar_fs', path, download, stats=stats)
 
 @patch(cls_method=True)
+@delegates(FewShotData.cifar_fs)
 def fc100(cls:FewShotData,
-    path=None, # folder that holds `cifar-100-python`, as torchvision has it; None: the cache folder
-    download:bool=False, # fetch CIFAR-100 (170 MB) if it is not there
-    stats='cifar', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the training images
+    path=None, # as for `cifar_fs`
+    **kwargs, # as for `cifar_fs`
 )->FewShotData: # 60, 20 and 20 classes of 600 images, 32 x 32
     "FC100 (Oreshkin et al. 2018); `FileNotFoundError` if CIFAR-100 is not there"
-    data = cls.from_arrays(**cifar_arrays('fc100', path, download), stats=stats)
-    data.name = data.benchmark = 'fc100'
-    return data
+    return _cifar(cls, 'fc100', path, **kwargs)
 
 # %% ../nbs/02_data.ipynb #93619c21
 @patch(cls_method=True)
 @delegates(FewShotData.from_files, but=['name', 'left_out'])
 def mini_imagenet(cls:FewShotData,
     path, # class folders, train, val and test folders of them, ImageNet, or a folder `images`
-    size=None, # None: large photographs reduced; 'full'; int: the shorter side; (height, width)
     stats='imagenet', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the images
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 64, 16 and 20 classes of 600 images
     "mini-ImageNet (Ravi & Larochelle 2017) in its own size; `ValueError` for what is missing"
     files = mini_imagenet_layout(path, left_out := {})
-    data = cls.from_files(files, 'mini_imagenet', stats, size, left_out=left_out, **kwargs)
+    data = cls.from_files(files, 'mini_imagenet', stats, left_out=left_out, **kwargs)
     data.benchmark = data.name
     return data
 
@@ -319,13 +320,12 @@ def mini_imagenet(cls:FewShotData,
 @delegates(FewShotData.from_files, but=['name', 'left_out'])
 def tiered_imagenet(cls:FewShotData,
     path, # the training folder of ImageNet, or train, val and test folders of class folders
-    size=None, # None: large photographs reduced; 'full'; int: the shorter side; (height, width)
     stats='imagenet', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the images
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 351, 97 and 160 classes of about 1280 images
     "tieredImageNet (Ren et al. 2018) in its own size; `ValueError` for what is missing"
     files = tiered_imagenet_layout(path, left_out := {})
-    data = cls.from_files(files, 'tiered_imagenet', stats, size, left_out=left_out, **kwargs)
+    data = cls.from_files(files, 'tiered_imagenet', stats, left_out=left_out, **kwargs)
     data.benchmark = data.name
     return data
 
@@ -335,12 +335,11 @@ def tiered_imagenet(cls:FewShotData,
 def cub(cls:FewShotData,
     path, # folder CUB_200_2011, or the one that holds it
     crop:bool=True, # cut the box of the bird out
-    size=None, # None: large photographs reduced; 'full'; int: the shorter side; (height, width)
     stats='imagenet', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the images
     splits='cub', # other class lists: a dict or a JSON file
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 100, 50 and 50 classes of about 59 images
     "CUB-200-2011 with FEAT's class lists; `FileNotFoundError` or `ValueError` for what is missing"
-    data = cls.from_files(cub_layout(path, crop, splits), 'cub', stats, size, **kwargs)
+    data = cls.from_files(cub_layout(path, crop, splits), 'cub', stats, **kwargs)
     data.benchmark = data.name
     return data

@@ -211,16 +211,6 @@ def _fit(tasks, proto, metric, eps, orders, score_temperature, lr, bs, momentum,
             proto = torch.addcmul(proto.detach(), step, buffer)
     return proto.detach()
 
-# %% ../nbs/08_episodes.ipynb #8311aa37
-def _check_input(support, n_epochs, bs, **numbers):
-    "`ValueError` for a bad support, or settings that cannot be trained with"
-    _check_support(support)
-    check_count('n_epochs', n_epochs, '[0, inf)')
-    check_count('bs', bs)
-    intervals = dict(lr='(0, inf)', score_temperature='(0, inf)', momentum='[0, 1)',
-                     dampening='[0, 1]')
-    for name, value in numbers.items(): check_number(name, value, intervals[name])
-
 # %% ../nbs/08_episodes.ipynb #83bbf6c4
 def structured_fc(
     support:Tensor, # `(..., n_way, n_shot, n, n_features)`; leading dimensions are tasks
@@ -235,9 +225,14 @@ def structured_fc(
     seed:int|list[int]=0, # of the order of the support; a list gives each task its own
 )->Tensor: # `(..., n_way, n, n_features)`, no gradient
     "Prototypes trained on the support; for one shot the mean; `ValueError` for bad input"
-    sgd = dict(lr=lr, bs=bs, momentum=momentum, dampening=dampening,
+    _check_support(support)
+    check_count('n_epochs', n_epochs, '[0, inf)')
+    for name, value in dict(lr=lr, score_temperature=score_temperature).items():
+        check_number(name, value, '(0, inf)')
+    check_number('momentum', momentum, '[0, 1)')
+    check_number('dampening', dampening, '[0, 1]')
+    sgd = dict(lr=lr, bs=check_count('bs', bs), momentum=momentum, dampening=dampening,
                score_temperature=score_temperature)
-    _check_input(support, n_epochs, **sgd)
     lead, (n_way, n_shot) = support.shape[:-4], support.shape[-4:-2]
     with torch.inference_mode(False), torch.enable_grad():
         tasks = support.detach().clone().reshape(lead.numel(), n_way*n_shot, *support.shape[-2:])

@@ -337,28 +337,22 @@ def save_fcam(self:FCAMLearner,
     return model.save(path)
 
 @patch
+@delegates(FCAM.classifier)
 def classifier(self:FCAMLearner,
-    support:dict, # `{class: [images]}`: paths, PIL images or byte arrays `(h, w, 3)`
-    structured:bool=None, # structured FC; default: where classes have equally many images, > 1
-    seed:int=0, # of the crops
-)->Classifier:
+    support:dict, # `{class: [images]}`, images of any kind that `load_image` takes
+    **kwargs, # settings of `Classifier`
+)->Classifier: # by the model as it stands
     "A classifier for new classes by the model as it stands; `ValueError` for bad support"
-    return self.fcam().classifier(support, structured=structured, seed=seed)
+    return self.fcam().classifier(support, **kwargs)
 
 # %% ../nbs/11_learner.ipynb #ddde5ed7
 @patch
+@delegates(results_table, but=['models', 'store', 'allow_seen', 'train'])
 def results(self:FCAMLearner,
     shots:tuple=(1, 5), # K of each column; one that the smallest class cannot give is left out
-    n_episodes:tuple=None, # of each column, or one number for all; default: the preset's
-    n_query:int=15, # Q, fewer where a test class has fewer images
-    seed:int=0, # of episodes, crops and views
-    progress:bool=True, # show a bar
-    emd_episodes:int=600, # at most so many in the rows of exact EMD; 0 leaves them out
-    baselines=(), # more rows, by names in `baselines()`, or 'all'
+    **kwargs, # settings of `results_table`
 )->DataFrame: # of `Accuracy`; its `attrs` hold `n_way` and `n_query`
     "Accuracy on the test classes after every stage, as `results_table`; `ValueError` before any"
     if not self.stages: raise ValueError('no stage was trained yet: call pretrain first')
     models = {stage: self.fcam(stage) for stage in self.stages}
-    return results_table(models, self.data.test, shots, n_episodes=n_episodes, n_query=n_query,
-                         seed=seed, progress=progress, emd_episodes=emd_episodes,
-                         baselines=baselines, train=self.data.train)
+    return results_table(models, self.data.test, shots, train=self.data.train, **kwargs)

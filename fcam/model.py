@@ -289,7 +289,7 @@ class Classifier:
     "Tells classes apart by a few images each (paper, equation (1)); `ValueError` for bad support"
     def __init__(self,
         model:FCAM, # the trained model
-        support:dict, # `{class: [images]}`: paths, PIL images or byte arrays `(h, w, 3)`
+        support:dict, # `{class: [images]}`, images of any kind that `load_image` takes
         structured:bool=None, # structured FC; default: where classes have equally many images, > 1
         seed:int=0, # of the crops
     ):
@@ -301,7 +301,14 @@ class Classifier:
         sets = [self._embed(images, Stream.support_crops, crc32(codes[name]))
                 for name, images in support.items()]
         self.patches, self.features = zip(*sets)
-        with eval_mode(model): self.proto = self._prototypes(structured)
+        shots = {len(features) for features in self.features}
+        if structured is None: structured = len(shots) == 1 and shots != {1}
+        if structured and len(shots) > 1: raise ValueError('structured FC needs as many images in '
+            'every class: pass structured=False for mean prototypes')
+        with eval_mode(model):
+            if structured: proto = structured_fc(torch.stack(self.features), model.metric, **model.sfc)
+            else: proto = torch.stack([mean_prototypes(f[None])[0] for f in self.features])
+        self.proto = proto
 
 # %% ../nbs/10_model.ipynb #427a1026
 @patch
@@ -316,20 +323,10 @@ def _embed(self:Classifier, images, *stream):
     patches = torch.cat(patches)
     return patches, embed(self.model.encoder, patches, precision=self.precision)
 
-@patch
-def _prototypes(self:Classifier, structured):
-    "Prototypes `(n_way, n, d)`; `ValueError` where structured FC is asked for and the shots differ"
-    shots = {len(features) for features in self.features}
-    if structured is None: structured = len(shots) == 1 and shots != {1}
-    if not structured: return torch.stack([mean_prototypes(f[None])[0] for f in self.features])
-    if len(shots) > 1: raise ValueError('structured FC needs the same number of images in every '
-                                        'class: pass structured=False for mean prototypes')
-    return structured_fc(torch.stack(self.features), self.model.metric, **self.model.sfc)
-
 # %% ../nbs/10_model.ipynb #08580698
 @patch
 def decide(self:Classifier,
-    image, # a path, a PIL image or a byte array `(h, w, 3)`
+    image, # of any kind that `load_image` takes
 )->Decision: # for `explain`
     "Decodes and embeds one image, and finds its class (paper, equation (1))"
     if isinstance(image, (list, tuple, dict)) or getattr(image, 'ndim', 3) == 4: raise ValueError(
@@ -343,7 +340,7 @@ def decide(self:Classifier,
 
 @patch
 def predict(self:Classifier,
-    image, # a path, a PIL image or a byte array `(h, w, 3)`
+    image, # of any kind that `load_image` takes
 )->tuple: # the class, and `{class: probability}`
     "The most probable class of one image, and all probabilities (paper, equation (1))"
     return self.decide(image)[:2]
@@ -351,7 +348,7 @@ def predict(self:Classifier,
 # %% ../nbs/10_model.ipynb #18caaeca
 @patch
 def explain(self:Classifier,
-    image, # a path, a PIL image, a byte array `(h, w, 3)`, or what `decide` gave for one
+    image, # of any kind that `load_image` takes, or what `decide` gave for one
 ): # a Matplotlib figure
     "Image, probabilities, and the plan to the best class; `ValueError` for a metric without a plan"
     metric, crop = self.model.metric, self.model.patches
@@ -369,13 +366,13 @@ def explain(self:Classifier,
     return plot_decision(found.image, probs=found.probs, plan=plans[0, shot], **sets, note=note)
 
 @patch
+@delegates(Classifier, but=['model'])
 def classifier(self:FCAM,
-    support:dict, # `{class: [images]}`: paths, PIL images or byte arrays `(h, w, 3)`
-    structured:bool=None, # structured FC; default: where classes have equally many images, > 1
-    seed:int=0, # of the crops
-)->Classifier:
+    support:dict, # `{class: [images]}`, images of any kind that `load_image` takes
+    **kwargs, # settings of `Classifier`
+)->Classifier: # by this model
     "A classifier for new classes from a few images of each; `ValueError` for bad support"
-    return Classifier(self, support, structured=structured, seed=seed)
+    return Classifier(self, support, **kwargs)
 
 # %% ../nbs/10_model.ipynb #d9e561d4
 def model_card(

@@ -1,5 +1,5 @@
 "The notebooks as documentation: docments, assertions, README, sidebar, and the processing that comes before Quarto"
-import ast, importlib, io, json, os, re, shutil, subprocess, sys, tokenize
+import ast, inspect, importlib, io, json, os, re, shutil, subprocess, sys, tokenize
 from types import SimpleNamespace
 
 import pytest
@@ -50,11 +50,12 @@ def parameters(function):
         yield p.arg, p.lineno, (ends.get(p) or p).end_lineno
 
 def inherited(name, module):
-    "True for a method whose name and signature a base class of another package sets"
+    "True for a method that a base class of another package sets, or one of ours that documents the same parameters"
     holder, _, method = name.partition('.')
     if not hasattr(module, holder) or method in ('', 'forward', '__init__', '__call__'): return False
-    bases = [base for base in getattr(module, holder).__mro__[1:] if base is not object and base.__module__.split('.')[0] != 'fcam']
-    return any(method in vars(base) for base in bases)
+    bases = [base for base in getattr(module, holder).__mro__[1:] if base is not object and method in vars(base)]
+    def names(kind): return list(inspect.signature(vars(kind)[method]).parameters)
+    return any(base.__module__.split('.')[0] != 'fcam' or names(base) == names(getattr(module, holder)) for base in bases)
 
 def undocumented(name, node, comments):
     "What is missing in one definition's docments"

@@ -14,8 +14,8 @@ from torch import distributed as dist, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 # %% auto #0
-__all__ = ['join', 'n_ranks', 'rank', 'is_main', 'from_main', 'gathered', 'largest', 'wait_for_all', 'check_divides',
-           'main_prints', 'leave', 'equal_buffers', 'sync_norms', 'several']
+__all__ = ['join', 'n_ranks', 'rank', 'is_main', 'from_main', 'gathered', 'wait_for_all', 'check_divides', 'main_prints', 'leave',
+           'equal_buffers', 'sync_norms', 'several']
 
 # %% ../../nbs/core/distributed.ipynb #506a94de
 def join(
@@ -81,18 +81,9 @@ def gathered(
     dist.all_gather_object(found, _on_cpu(value), group=_talk())
     return found
 
-def largest(
-    *numbers, # integers
-)->tuple: # as many
-    "The largest of each number over the ranks"
-    if n_ranks() == 1: return numbers
-    found = torch.tensor(numbers, dtype=torch.long)
-    dist.all_reduce(found, dist.ReduceOp.MAX, group=_talk())
-    return tuple(found.tolist())
-
 def wait_for_all():
     "Waits until all ranks are here"
-    largest(0)
+    gathered(None)
 
 # %% ../../nbs/core/distributed.ipynb #9dcb434d
 def check_divides(

@@ -20,7 +20,6 @@ from pathlib import Path
 from shutil import get_terminal_size
 
 import torch
-from fastcore.basics import patch
 
 import fcam
 from ..core.device import choose_device, limit_threads
@@ -59,35 +58,30 @@ class RunLog:
         for line in lines: self.line(line)
         return len(text)
     def flush(self): "Nothing is held back: for `print`"
-
-# %% ../../nbs/runs/record.ipynb #c99de9e5
-@patch
-def status(self:RunLog,
-    text:str, # short; what does not fit is cut off
-):
-    "In a terminal shows `text` until the next status or line; elsewhere nothing"
-    if not self.in_terminal: return
-    text = text[:get_terminal_size().columns - 1]
-    self._print('\r' + text.ljust(self.width))
-    self.width = len(text)
-
-@patch
-def line(self:RunLog,
-    text:str='', # one or more lines
-    printed:bool=True, # False: only for the file
-    always:bool=False, # also where the log is quiet
-):
-    "Adds `text` to the terminal and to the file"
-    if self.silent: return
-    if self.path:
-        try:
-            with open(self.path, 'a', encoding='utf-8', errors='backslashreplace') as file:
-                file.write(text + '\n')
-        except OSError: pass
-    if not printed or self.quiet and not always: return
-    clear = '\r' + ' '*self.width + '\r' if self.width else ''
-    self.width = 0
-    self._print(f'{clear}{text}\n')
+    def status(self,
+        text:str, # short; what does not fit is cut off
+    ):
+        "In a terminal shows `text` until the next status or line; elsewhere nothing"
+        if not self.in_terminal: return
+        text = text[:get_terminal_size().columns - 1]
+        self._print('\r' + text.ljust(self.width))
+        self.width = len(text)
+    def line(self,
+        text:str='', # one or more lines
+        printed:bool=True, # False: only for the file
+        always:bool=False, # also where the log is quiet
+    ):
+        "Adds `text` to the terminal and to the file"
+        if self.silent: return
+        if self.path:
+            try:
+                with open(self.path, 'a', encoding='utf-8', errors='backslashreplace') as file:
+                    file.write(text + '\n')
+            except OSError: pass
+        if not printed or self.quiet and not always: return
+        clear = '\r' + ' '*self.width + '\r' if self.width else ''
+        self.width = 0
+        self._print(f'{clear}{text}\n')
 
 # %% ../../nbs/runs/record.ipynb #5f75db4d
 def machine(

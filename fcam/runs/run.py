@@ -52,28 +52,23 @@ class StageProgress(Callback):
         spent, done = time.time() - self.began, self.pct_train - self.start
         seconds = spent*max(0, 1 - self.pct_train)/max(done, 1e-9)
         return f', left: {timedelta(seconds=round(seconds))}'
-
-# %% ../../nbs/runs/run.ipynb #ef234efa
-@patch
-def after_epoch(self:StageProgress):
-    "Prints loss, accuracy and time of an epoch"
-    self.n_done += 1
-    row = dict(zip(self.recorder.metric_names[1:-1], self.recorder.final_record))
-    left, self.accuracy = self._left(), f', validation {row["valid_accuracy"]:.2f} %'
-    self.log.status(self._epoch() + left + self.accuracy)
-    seconds = f', {time.time() - self.epoch_began:.0f} s'
-    self._line(f'{self._epoch()}, loss {row["train_loss"]:.3f}{self.accuracy}{seconds}{left}')
-
-@patch
-def after_fit(self:StageProgress):
-    "Prints the time of the stage, and which weights it ends with"
-    if not self.n_done: return
-    spent = timedelta(seconds=round(time.time() - self.began))
-    text = f'{self.stage}: {self.n_done} epoch{"s"*(self.n_done > 1)} in {spent}'
-    best = getattr(self.learn, 'keep_best', None)
-    if best and best.epoch_of_best: text += f', kept epoch {best.epoch_of_best}: {best.best:.2f} %'
-    elif best: text += f', none better than its start ({best.best:.2f} %), whose weights stay'
-    self.log.line(text)
+    def after_epoch(self):
+        "Prints loss, accuracy and time of an epoch"
+        self.n_done += 1
+        row = dict(zip(self.recorder.metric_names[1:-1], self.recorder.final_record))
+        left, self.accuracy = self._left(), f', validation {row["valid_accuracy"]:.2f} %'
+        self.log.status(self._epoch() + left + self.accuracy)
+        seconds = f', {time.time() - self.epoch_began:.0f} s'
+        self._line(f'{self._epoch()}, loss {row["train_loss"]:.3f}{self.accuracy}{seconds}{left}')
+    def after_fit(self):
+        "Prints the time of the stage, and which weights it ends with"
+        if not self.n_done: return
+        spent = timedelta(seconds=round(time.time() - self.began))
+        text = f'{self.stage}: {self.n_done} epoch{"s"*(self.n_done > 1)} in {spent}'
+        best = getattr(self.learn, 'keep_best', None)
+        if best and best.epoch_of_best: text += f', kept epoch {best.epoch_of_best}: {best.best:.2f} %'
+        elif best: text += f', none better than its start ({best.best:.2f} %), whose weights stay'
+        self.log.line(text)
 
 # %% ../../nbs/runs/run.ipynb #e90dc82a
 class Run(Record):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['metric_of', 'temperature_of', 'stage_optimizer', 'weight_parameters', 'metric_groups', 'stage_schedule',
            'check_tasks', 'EpisodeValidation', 'KeepBest', 'StageHistory', 'without_validation_loss', 'patches_of',
-           'pretraining_callbacks', 'fit_stage', 'HalfPrecision', 'TaskPatches', 'MetaModel', 'meta_learner']
+           'pretraining_callbacks', 'HalfPrecision', 'fit_stage', 'TaskPatches', 'MetaModel', 'meta_learner']
 
 # %% ../../nbs/training/stages.ipynb #bd6dab4b
 import time
@@ -29,7 +29,7 @@ from fastcore.basics import store_attr
 from fastcore.foundation import L
 from torch import nn, Tensor
 
-from ..calibration import check_loss, FeatureCalibration
+from ..calibration import check_loss, FeatureCalibration, Remembering
 from ..core.device import autocast, check_precision
 from ..core.distributed import main_prints, n_ranks, several
 from ..data import FewShotData
@@ -158,9 +158,9 @@ class EpisodeValidation(Callback):
         return evaluate(metric, bank, self.task).mean
 
 # %% ../../nbs/training/stages.ipynb #f05c81d9
-class KeepBest(TrackerCallback):
+class KeepBest(Remembering, TrackerCallback):
     "Copies of some modules where their validation accuracy was best; `restore` puts them back"
-    order = 70
+    order, remembered = 70, ('best', 'epoch_of_best', 'states')
     def __init__(self,
         modules:callable, # gives the list of modules to copy
         start_accuracy:float=None, # of the weights at the start, percent; default: it is measured
@@ -182,19 +182,11 @@ class KeepBest(TrackerCallback):
         "Puts the best weights back; nothing where no training has begun"
         for module, state in zip(self.modules(), self.states or []):
             get_model(module).load_state_dict(state)
-    def state_dict(self)->dict:
-        "For a checkpoint: the best weights, their accuracy and their epoch"
-        return dict(best=float(self.best), epoch_of_best=self.epoch_of_best, states=self.states)
-    def load_state_dict(self,
-        state:dict, # of `state_dict`
-    ):
-        "Puts them back"
-        for name, value in state.items(): setattr(self, name, value)
 
 # %% ../../nbs/training/stages.ipynb #25a77ddf
-class StageHistory(Callback):
+class StageHistory(Remembering, Callback):
     "Appends a row an epoch, counted from 1, and marks the epoch of the stage that `KeepBest` keeps"
-    order = 71
+    order, remembered = 71, ('first',)
     def __init__(self,
         stage:str, # its name
         rows:list, # where the rows go
@@ -210,14 +202,6 @@ class StageHistory(Callback):
         self.rows.append(row | dict(seconds=seconds, threads=torch.get_num_threads()))
         best = self.keep_best.epoch_of_best
         for row in self.rows[self.first:]: row['kept'] = row['epoch'] == best
-    def state_dict(self)->dict:
-        "For a checkpoint: where the stage begins"
-        return dict(first=self.first)
-    def load_state_dict(self,
-        state:dict, # of `state_dict`
-    ):
-        "Puts it back"
-        self.first = state['first']
 
 # %% ../../nbs/training/stages.ipynb #6baf9e22
 def without_validation_loss(
@@ -261,6 +245,30 @@ def pretraining_callbacks(
         precision=precision)
     return calibration, validation
 
+# %% ../../nbs/training/stages.ipynb #47b2e1ab
+class HalfPrecision(MixedPrecision):
+    "fastai's mixed precision on any device; `ValueError` for float16 on a CPU"
+    def __init__(self,
+        precision:str, # 'bfloat16' or 'float16'
+    ):
+        super().__init__('bf16' if check_precision(precision) == 'bfloat16' else 'fp16')
+        self.precision, self.inside = precision, False
+    def before_fit(self):
+        device = next(self.learn.model.parameters()).device
+        check_precision(self.precision, device)
+        self.autocast, self.scales = autocast(device, self.precision), L()
+        scaled = self.precision == 'float16'
+        self.learn.scaler = torch.amp.GradScaler(device.type, enabled=scaled)
+    def before_batch(self):
+        self.leave()  # where the last batch was cancelled
+        self.autocast.__enter__()
+        self.inside = True
+    def after_loss(self): self.leave()
+    def leave(self):
+        "Ends autocast, which an interrupt in the forward pass leaves on"
+        if self.inside: self.autocast.__exit__(None, None, None)
+        self.inside = False
+
 # %% ../../nbs/training/stages.ipynb #463d22ba
 @main_prints()
 def fit_stage(
@@ -287,30 +295,6 @@ def fit_stage(
     if best.epoch_of_best == 0:
         show(f'no epoch of {stage} was better than its start: the weights are those of the start')
     return best
-
-# %% ../../nbs/training/stages.ipynb #47b2e1ab
-class HalfPrecision(MixedPrecision):
-    "fastai's mixed precision on any device; `ValueError` for float16 on a CPU"
-    def __init__(self,
-        precision:str, # 'bfloat16' or 'float16'
-    ):
-        super().__init__('bf16' if check_precision(precision) == 'bfloat16' else 'fp16')
-        self.precision, self.inside = precision, False
-    def before_fit(self):
-        device = next(self.learn.model.parameters()).device
-        check_precision(self.precision, device)
-        self.autocast, self.scales = autocast(device, self.precision), L()
-        scaled = self.precision == 'float16'
-        self.learn.scaler = torch.amp.GradScaler(device.type, enabled=scaled)
-    def before_batch(self):
-        self.leave()  # where the last batch was cancelled
-        self.autocast.__enter__()
-        self.inside = True
-    def after_loss(self): self.leave()
-    def leave(self):
-        "Ends autocast, which an interrupt in the forward pass leaves on"
-        if self.inside: self.autocast.__exit__(None, None, None)
-        self.inside = False
 
 # %% ../../nbs/training/stages.ipynb #7bb7688c
 class TaskPatches(Callback):
