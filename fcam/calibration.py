@@ -156,7 +156,6 @@ def target(self:FeatureCalibration):
     "Whose labels the patches beyond the first l get now: `soft_target`, in the warm-up 'none'"
     return self.soft_target if self.calibrating else 'none'
 
-# %% ../nbs/05_calibration.ipynb #e424b013
 @patch
 def before_train(self:FeatureCalibration):
     "Teacher := student, once, where calibration or the average starts; before that it rests"

@@ -259,7 +259,6 @@ def from_files(cls:FewShotData,
                           for k, names in paths.items()})
     return data
 
-# %% ../nbs/02_data.ipynb #213f4c37
 @patch(cls_method=True)
 @delegates(FewShotData.from_files, but=['left_out'])
 def from_folder(cls:FewShotData,
@@ -315,7 +314,6 @@ def mini_imagenet(cls:FewShotData,
     data.benchmark = data.name
     return data
 
-# %% ../nbs/02_data.ipynb #881a9fbe
 @patch(cls_method=True)
 @delegates(FewShotData.from_files, but=['name', 'left_out'])
 def tiered_imagenet(cls:FewShotData,
@@ -329,7 +327,6 @@ def tiered_imagenet(cls:FewShotData,
     data.benchmark = data.name
     return data
 
-# %% ../nbs/02_data.ipynb #4e8684a6
 @patch(cls_method=True)
 @delegates(FewShotData.from_files, but=['name', 'left_out'])
 def cub(cls:FewShotData,

@@ -157,7 +157,6 @@ def _check_support(support, values=True):
         raise ValueError('support holds a feature that is not finite: look at the images '
                          'or at the encoder')
 
-# %% ../nbs/08_episodes.ipynb #4d3f5e20
 def mean_prototypes(
     support:Tensor, # `(..., n_way, n_shot, n, n_features)`
     check:bool=True, # look whether the values are finite (this makes a GPU wait)

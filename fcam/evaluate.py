@@ -109,7 +109,6 @@ def _call_size(bs, patches):
     if bs is not None: return check_count('bs', bs)
     return max(1, _pixels.get(patches.device.type, 2**19)//patches.shape[-1]**2)
 
-# %% ../nbs/09_evaluate.ipynb #673a8b7a
 @torch.no_grad()
 def _embed(encoder, patches, bs, precision):
     "As `embed`, not checked, in the precision of the encoder's output"
@@ -215,7 +214,6 @@ class FeatureBank(FreshFeatures):
         self.bank = None
         self._fill(len(images), progress and is_main())
 
-# %% ../nbs/09_evaluate.ipynb #331e6a36
 @patch
 def _patches(self:FeatureBank, chunks):
     "Patches of the wanted images of each chunk, view by view, and their places in the flat bank"
@@ -355,7 +353,6 @@ def evaluate(
     names = asdict(task) | dict(images=f'{images:08x}')        # by which episodes are told apart
     names.pop('n_episodes')
     return Accuracy(accuracy, names)
-
 evaluate.__delwrap__ = Task    # where fastcore finds the comments of the fields
 
 # %% ../nbs/09_evaluate.ipynb #1b621b34

@@ -314,7 +314,6 @@ def fcam(self:FCAMLearner,
     model.precision = self.precision
     return model.to(next(encoder.parameters()).device)
 
-# %% ../nbs/11_learner.ipynb #ae00f69d
 @patch
 @delegates(FCAM.accuracy, but=['store', 'allow_seen'])
 def evaluate(self:FCAMLearner,

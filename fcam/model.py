@@ -131,22 +131,12 @@ class FCAM(nn.Module):
         if info is not None and not isinstance(info, dict):
             raise ValueError(f'info is {info!r:.80}: give a dict of facts')
         self.classes = {part: list(names) for part, names in (classes or {}).items()}
-        self.info, self._precision = info or {}, 'auto'
+        self.info, self.precision = info or {}, 'auto'             # one of `precisions`
         self.to(memory_format=torch.channels_last).eval()
     @property
     def device(self):
         "Where the model is"
         return next((p.device for p in self.encoder.parameters()), torch.device('cpu'))
-    @property
-    def precision(self):
-        "The precision asked for, 'auto' at first; `ValueError` for other words"
-        return self._precision
-    @precision.setter
-    def precision(self,
-        precision, # one of `precisions`
-    ):
-        "`ValueError` for another word, or float16 on a processor"
-        self._precision = check_precision(precision, self.device)
     @property
     def sfc(self):
         "The settings of this model for `structured_fc`, by name"
@@ -171,7 +161,6 @@ def check_unseen(self:FCAM,
             f'the model was {use} {len(seen)} of these {store.n_classes} classes, such as '
             f'{seen[0]!r}: give its test classes, or allow_seen=True if you mean it')
 
-# %% ../nbs/10_model.ipynb #ac0bff65
 @patch
 @delegates(Task)
 def accuracy(self:FCAM,
@@ -198,7 +187,6 @@ def accuracy(self:FCAM,
     if structured is None: structured = task.n_shot > 1 and baseline is None
     return evaluate(self.metric if baseline is None else baseline, features, task,
                     structured=structured, sfc=self.sfc if structured else None, progress=progress)
-
 FCAM.accuracy.__delwrap__ = Task    # where fastcore finds the comments of the fields
 
 # %% ../nbs/10_model.ipynb #b3bde64a
@@ -256,7 +244,6 @@ def _built_model(config, encoder):
         raise ValueError(f'metric has {metric.n_features} features and the encoder {n}')
     return FCAM(encoder, metric, patches, **{name: config[name] for name in _settings})
 
-# %% ../nbs/10_model.ipynb #5e1fcef6
 def load_fcam(
     path, # the folder that `save_fcam` wrote, or what else `find_model` takes
     encoder:nn.Module=None, # where it was no ResNet12: the same module, its weights are overwritten
@@ -306,11 +293,10 @@ class Classifier:
         if structured and len(shots) > 1: raise ValueError('structured FC needs as many images in '
             'every class: pass structured=False for mean prototypes')
         with eval_mode(model):
-            if structured: proto = structured_fc(torch.stack(self.features), model.metric, **model.sfc)
-            else: proto = torch.stack([mean_prototypes(f[None])[0] for f in self.features])
-        self.proto = proto
+            if not structured: proto = [mean_prototypes(f[None])[0] for f in self.features]
+            else: proto = structured_fc(torch.stack(self.features), model.metric, **model.sfc)
+        self.proto = proto if structured else torch.stack(proto)
 
-# %% ../nbs/10_model.ipynb #427a1026
 @patch
 @torch.no_grad()
 def _embed(self:Classifier, images, *stream):

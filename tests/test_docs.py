@@ -54,8 +54,8 @@ def inherited(name, module):
     holder, _, method = name.partition('.')
     if not hasattr(module, holder) or method in ('', 'forward', '__init__', '__call__'): return False
     bases = [base for base in getattr(module, holder).__mro__[1:] if base is not object and method in vars(base)]
-    def names(kind): return list(inspect.signature(vars(kind)[method]).parameters)
-    return any(base.__module__.split('.')[0] != 'fcam' or names(base) == names(getattr(module, holder)) for base in bases)
+    def names(kind): return list(inspect.signature(vars(kind)[method]).parameters) if callable(vars(kind).get(method)) else None
+    return any(base.__module__.split('.')[0] != 'fcam' or names(base) and names(base) == names(getattr(module, holder)) for base in bases)
 
 def undocumented(name, node, comments):
     "What is missing in one definition's docments"

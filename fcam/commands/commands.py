@@ -31,7 +31,6 @@ def _load(options, folder=None, line=None):
     log.line(str(data))
     return log, data
 
-# %% ../../nbs/commands/commands.ipynb #d885d5ab
 def _facts(options, known, data, device, line):
     "What a new run is begun with, and repeated by: `known` is the run that it repeats, or empty"
     from fcam.runs.record import data_facts, machine

@@ -71,7 +71,6 @@ def from_main(
     if error is not None: raise error
     return value
 
-# %% ../../nbs/core/distributed.ipynb #57b1195c
 def gathered(
     value, # tensors, lists, dicts and plain values; on the CPU for the others
 )->list: # one for each rank

@@ -61,7 +61,6 @@ def write_json(
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     return write_file(path, text + '\n')
 
-# %% ../../nbs/core/files.ipynb #5536f747
 def save_tensors(
     tensors:dict, # name to tensor, on any device
     path, # of the file

@@ -77,7 +77,6 @@ def _refuse_pickles(path):
                          'code it holds. Give class folders of image files, or the training folder '
                          'of ImageNet')
 
-# %% ../../nbs/images/benchmarks.ipynb #c1a2f57a
 def mini_imagenet_layout(
     path, # class folders, train, val and test folders of them, ImageNet, or a folder `images`
     left_out:dict|None=None, # receives what is left out: reason to paths

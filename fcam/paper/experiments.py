@@ -25,7 +25,6 @@ stages = {'warm-up': 'warm-up', 'calibration (student)': 'calibration',
           'joint': 'meta-training'}
 _test_settings = ('n_patches', 'crops', 'structured', 'n_episodes', 'rule_settings', 'mirror')
 
-# %% ../../nbs/paper/experiments.ipynb #90afe725
 @dataclass(frozen=True)
 class Row:
     "A line of a table: what is trained, what of it is measured, and how"

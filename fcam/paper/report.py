@@ -236,7 +236,6 @@ def result_page(
     return (f'`{command}` took {result["seconds"]:.0f} s, and gave:\n\n{text}\n\n'
             f'{result["claim"]} **{result["verdict"].capitalize()}.**')
 
-# %% ../../nbs/paper/report.ipynb #8c44acd5
 def plot_claims(
     result:dict, # of `Report.result`
     column:str=None, # of which the claims are drawn; default: the first claim's

@@ -126,7 +126,6 @@ def _run(options):
         precision=precision, structured=sizes[size].structured, log=log)
     return [_reported(lab, one, rows[one], size, options) for one in names]
 
-# %% ../../nbs/paper/reproduce.ipynb #42144091
 def _reported(lab, name, rows, size, options):
     "The report of one experiment, printed"
     from fcam.paper.report import Report
@@ -172,7 +171,6 @@ def fcam_reproduce(
     if name != 'list': return _run(given_options(locals()))
     print(experiment_list())
 
-# %% ../../nbs/paper/reproduce.ipynb #e15f094c
 reproduce_command = make_command(fcam_reproduce, '\n\n'.join([
     listing('experiments', {name: one.claim for name, one in experiments.items()}),
     listing('sizes', {name: one.what for name, one in sizes.items()})]))

@@ -66,7 +66,8 @@ class StageProgress(Callback):
         spent = timedelta(seconds=round(time.time() - self.began))
         text = f'{self.stage}: {self.n_done} epoch{"s"*(self.n_done > 1)} in {spent}'
         best = getattr(self.learn, 'keep_best', None)
-        if best and best.epoch_of_best: text += f', kept epoch {best.epoch_of_best}: {best.best:.2f} %'
+        if best and best.epoch_of_best:
+            text += f', kept epoch {best.epoch_of_best}: {best.best:.2f} %'
         elif best: text += f', none better than its start ({best.best:.2f} %), whose weights stay'
         self.log.line(text)
 

@@ -37,16 +37,15 @@ class EpisodeLoader(DataLoader):
         n_query:int=15, # Q: query images a class
         n_tasks:int=200, # tasks an epoch
         seed:int=0, # of the tasks
-        fixed:bool=False, # the same tasks in every epoch
     ):
         task = dict(n_way=n_way, n_shot=n_shot, n_query=n_query)
         if n_tasks: sample_episodes(store.labels, **task, classes=store.classes)
         super().__init__(bs=None, n=n_tasks, indexed=True, num_workers=0, device=store.device)
-        store_attr('store,n_way,n_shot,n_query,n_tasks,seed,fixed')
+        store_attr('store,n_way,n_shot,n_query,n_tasks,seed')
         self.n_inp, self.epoch = 2, 0
     def before_iter(self):
         "Draws the tasks of an epoch"
-        seed = self.seed if self.fixed else (self.seed*1_000_003 + self.epoch)%2**32
+        seed = (self.seed*1_000_003 + self.epoch)%2**32
         self.epoch += 1
         if not self.n_tasks: return
         self.episodes = sample_episodes(self.store.labels, self.n_way, self.n_shot,
@@ -70,11 +69,8 @@ def episode_dls(self:FewShotData,
     n_shot:int=1, # K: support images a class
     n_query:int=15, # Q: query images a class
     n_tasks:int=200, # training tasks an epoch
-    n_valid:int=0, # validation tasks, the same in every epoch
     seed:int=0, # of the tasks
-)->DataLoaders: # batches `((images, sizes), labels)`, one task each
-    "Loaders of tasks over training and validation classes; `ValueError` for too few of anything"
-    task = dict(n_way=n_way, n_shot=n_shot, n_query=n_query, seed=seed)
-    train = EpisodeLoader(self.train, n_tasks=n_tasks, **task)
-    valid = EpisodeLoader(self.valid, n_tasks=n_valid, fixed=True, **task)
-    return DataLoaders(train, valid, device=self.train.device)
+)->DataLoaders: # batches `((images, sizes), labels)`, one task each; that of validation is empty
+    "Loaders of tasks of the training classes; `ValueError` for too few of anything"
+    train = EpisodeLoader(self.train, n_way, n_shot, n_query, n_tasks=n_tasks, seed=seed)
+    return DataLoaders(train, EpisodeLoader(self.valid, n_tasks=0), device=self.train.device)

@@ -61,7 +61,6 @@ def _fewer(tasks, most):
     "The tasks with at most so many episodes"
     return [replace(task, n_episodes=min(task.n_episodes, most)) for task in tasks]
 
-# %% ../../nbs/training/results.ipynb #04fb2850
 def rule_name(
     model:FCAM, # whose metric
 )->str:
@@ -106,7 +105,6 @@ def _baseline_rows(rules, bank, tasks, emd_episodes):
     def fitting(rule): return _fewer(tasks, emd_episodes) if rule.slow else tasks
     return {rule.label: _column_scores(rule, bank, fitting(rule)) for rule in rules}
 
-# %% ../../nbs/training/results.ipynb #c2e1cb10
 def _plain_rows(model, bank, tasks, emd_episodes, rules):
     "The columns of each rule that needs the encoder alone"
     found, metric = {'prototype': _column_scores(CosineMetric(), bank, tasks)}, model.metric
@@ -207,7 +205,6 @@ def episode_counts(
         if found: fewer[row['metric']] = 'the first ' + ' and '.join(found)
     return '; '.join([words, *(f'{metric}: {part}' for metric, part in fewer.items())])
 
-# %% ../../nbs/training/results.ipynb #30ffbabe
 def table_text(
     table:DataFrame, # of `results_table`
     n_classes:int, # that the tasks were drawn from
@@ -235,7 +232,6 @@ def stage_folders(
     raise FileNotFoundError(
         f'{path} holds no model: give the folder of a run whose first stage is over')
 
-# %% ../../nbs/training/results.ipynb #c45738e0
 def load_stages(
     folder, # of a run, or `learn.folder`
     encoder:nn.Module=None, # where it was no ResNet12: the same module; it is copied

@@ -223,7 +223,6 @@ def patches_of(
     return RandomPatches(n_patches, p.patch_size, p.scale, mean=data.mean, std=data.std,
                          crops=crops)
 
-# %% ../../nbs/training/stages.ipynb #466e6969
 def pretraining_callbacks(
     data:FewShotData, # whose validation classes are scored
     preset:Preset, # settings of the run

@@ -210,7 +210,6 @@ def _store_gradients(plan, T, cost, r, c, out, sharpness, i, j, n:constexpr, m:c
     by_rows = _total(alpha*(_load_mass(r, i, n)-rows))
     return by_rows+_total(beta*(_load_mass(c, j, m)-columns))
 
-# %% ../../nbs/transport/kernel.ipynb #2a96598f
 @_jit
 def _solve_kernel(cost, r, c, eps, out, score, error, tol, max_iter, n:constexpr, m:constexpr,
                   n_rows:constexpr, n_columns:constexpr, wanted:constexpr):

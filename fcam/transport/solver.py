@@ -88,7 +88,6 @@ def _rescale(log_plan, r, c, n_sweeps):
 
 def _take(x, index): return x.index_select(-1, index)
 
-# %% ../../nbs/transport/solver.ipynb #e6b24225
 def _newton_round(log_plan, plan, error, reach, r, c):
     "The state after a Newton step and two sweeps, or three sweeps where that raised the error"
     right = r-plan.sum(1), c-plan.sum(0)
@@ -159,7 +158,6 @@ def _fit(plan, T):
         return (x-(x*full).sum(0)/full.sum(0)).masked_fill(~full, 0.).T
     return left, centred(alpha, plan.sum(1)), centred(beta, plan.sum(0))
 
-# %% ../../nbs/transport/solver.ipynb #5751cc4e
 def plan_gradients(
     plan:Tensor, # `(batch, n, m)`, from `solve`
     eps:Tensor, # `(batch,)`, with which it was solved
