@@ -75,13 +75,9 @@ class FCAMLearner(ResumingLearner):
         if precision != 'float32': self.add_cb(HalfPrecision(precision))
         without_validation_loss(self)
     def predict(self, *args, **kwargs): raise NotImplementedError(
-        'training and new classes differ: call learn.classifier(support).predict(image)')
-    def get_preds(self, *args, **kwargs): raise NotImplementedError(
-        'training and new classes differ: call learn.evaluate() or learn.classifier(support)')
-    def tta(self, *args, **kwargs): raise NotImplementedError(
-        'training and new classes differ: call learn.evaluate(n_views=...)')
-    def show_results(self, *args, **kwargs): raise NotImplementedError(
-        'training and new classes differ: call learn.results()')
+        'training and new classes differ: call learn.classifier(support).predict(image) for one '
+        'image, learn.evaluate(n_views=...) or learn.results() for accuracies')
+    get_preds = tta = show_results = predict
     def export(self, *args, **kwargs): raise NotImplementedError(
         'reading a pickled learner would run code: call learn.save_fcam(path)')
     def __reduce_ex__(self, protocol): raise TypeError(
@@ -98,7 +94,7 @@ def encoder(self:FCAMLearner)->nn.Module:
 
 # %% ../nbs/11_learner.ipynb #f55c3bcd
 def fcam_learner(
-    data:FewShotData, # images of base, validation and new classes
+    data:FewShotData, # images of base, validation and new classes; or the path of their folder
     encoder:nn.Module=None, # default: ResNet12 of the preset's width
     preset:str|Preset=None, # a name in `presets`, or settings; default: as `choose_preset`
     device=None, # default: the GPU where there is one
@@ -110,6 +106,9 @@ def fcam_learner(
     **settings, # single settings that differ, such as `width`, `n_patches`, `warmup_epochs`
 )->FCAMLearner:
     "A learner for FCAM; `ValueError` for unknown settings or tasks that the data cannot give"
+    if isinstance(data, (str, Path)): data = FewShotData.from_folder(data)
+    if not isinstance(encoder, (nn.Module, type(None))): raise ValueError(f'encoder is '
+        f'{encoder!r:.80}: give a network, such as ResNet12(64), or leave it out and set width')
     preset, device = choose_preset(data, preset, **settings), choose_device(join(device))
     check_precision(precision, device)
     check_tasks(data, preset.n_query)

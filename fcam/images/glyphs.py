@@ -118,7 +118,8 @@ def _draw_glyphs(masks, fragments, size, generator, letter=(0.55, 0.8), clutter=
 # %% ../../nbs/images/glyphs.ipynb #f04c4685
 def cache_folder()->Path:
     "Where fcam keeps what it draws or downloads: `$FCAM_HOME`, else `~/.cache/fcam`"
-    return Path(os.environ.get('FCAM_HOME') or '~/.cache/fcam').expanduser()
+    path = os.path.expanduser(os.environ.get('FCAM_HOME') or '~/.cache/fcam')
+    return Path(matplotlib.get_cachedir())/'fcam' if path[0] == '~' else Path(path)   # no home
 
 def _cached_arrays(name, make):
     "The arrays that `make()` gives, from the cache folder if a file of this name is there"
