@@ -350,9 +350,8 @@ def evaluate(
     accuracy[torch.cat([o for part in parts for o in part])] = torch.cat(gathered(found))
     _check_scores(accuracy)
     images = crc32(repr((features.classes, features.labels.tolist())).encode())
-    names = asdict(task) | dict(images=f'{images:08x}')        # by which episodes are told apart
-    names.pop('n_episodes')
-    return Accuracy(accuracy, names)
+    names = {name: value for name, value in asdict(task).items() if name != 'n_episodes'}
+    return Accuracy(accuracy, names | dict(images=f'{images:08x}'))
 evaluate.__delwrap__ = Task    # where fastcore finds the comments of the fields
 
 # %% ../nbs/09_evaluate.ipynb #1b621b34

@@ -43,7 +43,7 @@ def check_sets(
     if query.shape[-1] != (n_features or query.shape[-1]):
         raise ValueError(f'this was built for {n_features} features and got {query.shape[-1]}: '
                          f'build it with n_features={query.shape[-1]}')
-    try: return torch.broadcast_shapes(query.shape[:-3], proto.shape[:-3])
+    try: return torch.broadcast_tensors(query[..., :1, 0, 0], proto[..., :1, 0, 0])[0].shape[:-1]
     except RuntimeError as e:
         raise ValueError(f'the leading dimensions of query {tuple(query.shape)} and proto '
                          f'{tuple(proto.shape)} do not broadcast: give both one entry for each '

@@ -48,7 +48,7 @@ at_once = {
     'fcam_predict cifar_fs nowhere photos/a.png': "there is no folder 'nowhere'",
     'fcam_predict cifar_fs model photos/a.png': "'model' holds no folders",
     'fcam_predict cifar_fs photos nowhere.png': 'nowhere.png is no file',
-    'fcam_predict cifar_fs photos new/*.png': "no file matches 'new/*.png'",
+    'fcam_predict cifar_fs photos new/*.png': 'new/*.png is no file',
     'fcam_predict cifar_fs photos photos/a.png --figures -1': '--figures is -1',
     'fcam_reproduce ablation --rows 12': 'is no row of ablation',
     'fcam_reproduce ablation --device gpu0': 'gpu0',

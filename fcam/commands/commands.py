@@ -7,17 +7,19 @@ __all__ = ['train_command', 'eval_command', 'predict_command', 'fcam_train', 'fc
            'fcam_predict']
 
 # %% ../../nbs/commands/commands.ipynb #058b632d
+import csv
 import re
 import shlex
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import asdict, replace
+from io import StringIO
 from pathlib import Path
 
 from .options import check_out, command_line, data_and_presets, data_options
 from .options import given_options, known_baselines, listing, load_data, make_command
 from .options import options_as_before, single_settings
 from ..core.checks import check_seed
-from ..core.files import results_folder, shown_path, user_path
+from ..core.files import results_folder, shown_path, user_path, write_file
 from ..training.presets import choose_preset, describe_steps, is_finished, Preset, read_run
 
 # %% ../../nbs/commands/commands.ipynb #c6c721a6
@@ -231,10 +233,8 @@ def image_paths(
         if not found: raise ValueError(f'{path} holds no image: give paths of images')
         paths += found
     for path in paths:
-        if any(letter in str(path) for letter in '*?[') and not path.exists():
-            raise FileNotFoundError(f'no file matches {str(path)!r}: give paths of images')
         if not path.is_file(): raise FileNotFoundError(
-            f'{path} is no file: give paths of images, or of folders of them')
+            f'{path} is no file, nor matches one: give paths of images, or of folders of them')
     return paths
 
 # %% ../../nbs/commands/commands.ipynb #b20ef2ad
@@ -263,7 +263,6 @@ def fcam_predict(
 # %% ../../nbs/commands/commands.ipynb #1bb58848
 def _predict(clf, paths, folder, words):
     "Classifies, prints, and keeps the predictions, then figures"
-    from pandas import DataFrame
     from fcam.images.folders import printable
     from fcam.runs.record import machine, model_facts, Record, RunLog
     log, rows = RunLog(quiet='quiet' in words), []
@@ -283,9 +282,12 @@ def _predict(clf, paths, folder, words):
         rows.append(dict(image=str(path), label=found.label,
                          probability=round(found.probs[found.label], 3)) | shares)
     if not rows: raise ValueError('not classified: ' + '; '.join(broken))
-    shown = [{k: printable(row[k]) for k in ('image', 'label', 'probability')} for row in rows]
-    log.line(DataFrame(shown).to_string(index=False), always=True)
-    record.keep_table('predictions.csv', DataFrame(rows))
+    shown = [[printable(row[k]) for k in ('image', 'label', 'probability')] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown)]
+    for row in shown: log.line('  '.join(map(str.rjust, row, widths)), always=True)
+    table = StringIO()
+    csv.writer(table, lineterminator='\n').writerows([rows[0], *(row.values() for row in rows)])
+    record.keep('predictions.csv', lambda path: write_file(path, table.getvalue()))
     record.result(results=rows)
     if not hasattr(clf.model.metric, 'transport'): decisions = []    # it cannot explain
     for i, decision in enumerate(decisions):

@@ -85,8 +85,7 @@ def autocast(
     precision:str, # 'float32', 'bfloat16' or 'float16'
 )->torch.autocast: # for a `with` block
     "Mixed precision; with 'float32' none"
-    half = precision != 'float32'
-    dtype = getattr(torch, precision) if half else None
+    half, dtype = precision != 'float32', getattr(torch, precision)
     return torch.autocast(torch.device(device).type, dtype=dtype, enabled=half)
 
 # %% ../../nbs/core/device.ipynb #00516939

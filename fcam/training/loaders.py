@@ -13,7 +13,7 @@ from fastcore.basics import patch, store_attr
 from torch import Tensor
 
 from ..data import FewShotData
-from ..episodes import sample_episodes
+from ..episodes import sample_episodes, Task
 from ..images.store import ImageStore
 
 # %% ../../nbs/training/loaders.ipynb #53851e00
@@ -38,8 +38,7 @@ class EpisodeLoader(DataLoader):
         n_tasks:int=200, # tasks an epoch
         seed:int=0, # of the tasks
     ):
-        task = dict(n_way=n_way, n_shot=n_shot, n_query=n_query)
-        if n_tasks: sample_episodes(store.labels, **task, classes=store.classes)
+        if n_tasks: Task(n_way, n_shot, n_query, n_episodes=1).draw(store)
         super().__init__(bs=None, n=n_tasks, indexed=True, num_workers=0, device=store.device)
         store_attr('store,n_way,n_shot,n_query,n_tasks,seed')
         self.n_inp, self.epoch = 2, 0

@@ -210,7 +210,8 @@ def check_problem(
         raise ValueError(f'cost {tuple(cost.shape)} needs r with {cost.shape[-2]} and c with '
                          f'{cost.shape[-1]} elements; got {r.shape[-1]} and {c.shape[-1]}: '
                          'swap them, or transpose cost')
-    try: lead = torch.broadcast_shapes(cost.shape[:-2], r.shape[:-1], c.shape[:-1], eps.shape)
+    first = cost[..., 0, 0], r[..., 0], c[..., 0], eps         # torch.broadcast_shapes loads sympy
+    try: lead = torch.broadcast_tensors(*first)[0].shape
     except RuntimeError as e:
         raise ValueError(f'the leading dimensions of cost, r, c and eps, {shapes} and '
                          f'{tuple(eps.shape)}, do not broadcast: eps has one value a problem, '
