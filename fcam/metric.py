@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['weight_rules', 'check_sets', 'cross_weights', 'cosine_cost', 'ModulateModule', 'AdaptiveMetric', 'EMDMetric',
-           'CosineMetric']
+           'CosineMetric', 'EuclideanMetric']
 
 # %% ../nbs/07_metric.ipynb #f3b637a9
 import torch
@@ -50,9 +50,9 @@ def check_sets(
                          'task') from e
 
 # %% ../nbs/07_metric.ipynb #fc433c14
-weight_rules = 'paper', 'deepemd', 'sharp'
+weight_rules = 'softmax', 'deepemd'
 
-def _compare(query, proto, weights='paper', sharpness=1., norm_power=0.):
+def _compare(query, proto, weights='softmax', sharpness=1., norm_power=0.):
     "Cosines `(..., n_query, n_way, n, m)` of the patches and weights r, c, in float32 at least"
     dtype = torch.promote_types(torch.promote_types(query.dtype, proto.dtype), torch.float32)
     query, proto = query.to(dtype), proto.to(dtype)
@@ -63,8 +63,7 @@ def _compare(query, proto, weights='paper', sharpness=1., norm_power=0.):
             positive = products.relu() + 1e-3
             return positive/positive.sum(-1, keepdim=True)
         cosines = products/(lengths*mean_length)
-        if weights == 'sharp': cosines = sharpness*cosines + norm_power*lengths.log()
-        return cosines.softmax(-1)
+        return (sharpness*cosines + norm_power*lengths.log()).softmax(-1)
     products = torch.einsum('...qnd,...wmd->...qwnm', query, proto)
     u, v = length(query).unsqueeze(-2), length(proto).unsqueeze(-3)
     r = weigh(products.mean(-1), u, length(proto.mean(-2))[..., None, :, None])
@@ -75,9 +74,9 @@ def _compare(query, proto, weights='paper', sharpness=1., norm_power=0.):
 def cross_weights(
     query:Tensor, # `(..., n_query, n, n_features)`
     proto:Tensor, # `(..., n_way, m, n_features)`
-    weights:str='paper', # 'paper': (15), (16); 'deepemd': as DeepEMD's code; 'sharp': ours
-    sharpness:float=4., # of 'sharp': factor on the cosines
-    norm_power:float=3., # of 'sharp': power of the features' lengths
+    weights:str='softmax', # of cosines, (15) and (16); 'deepemd': of dot products, as its code
+    sharpness:float=1., # factor on the cosines in the softmax
+    norm_power:float=0., # power of the features' lengths, a factor on the weights of the softmax
 )->tuple[Tensor, Tensor]: # r `(..., n_query, n_way, n)`, c `(..., n_query, n_way, m)`, sums one
     "Weights of the patches of both sets; `ValueError` for shapes or settings that do not fit"
     check_sets(query, proto)
@@ -211,30 +210,31 @@ class AdaptiveMetric(nn.Module):
         eps:float=0.1, # smoothness: fixed to this, or the prediction starts from it
         modulated:bool=True, # predict eps for each pair with a `ModulateModule`
         centre:bool=False, # subtract the mean of its channels from each feature, in the cost
-        weights:str='paper', # of the patches: 'paper', 'deepemd' or 'sharp', as `cross_weights`
-        sharpness:float=4., # of 'sharp', where it starts: it is learned
-        norm_power:float=3., # of 'sharp', where it starts: it is learned
+        weights:str='softmax', # of the patches: 'softmax' or 'deepemd', as `cross_weights`
+        sharpness:float=1., # factor on the cosines in the softmax
+        norm_power:float=0., # power of the features' lengths there
+        learn_weights:bool=False, # learn a factor on each of these two numbers
     ):
         super().__init__()
         self.n_features = check_count('n_features', n_features, '[1, 1000000]')
         self.eps, self.centre = check_number('eps', eps, '(0, inf)'), check_switch('centre', centre)
         self.weights = check_choice('weights', weights, weight_rules)
-        self.sharpness = check_number('sharpness', sharpness, '(0, 1000]')
+        self.sharpness = check_number('sharpness', sharpness, '[0, 1000]')
         self.norm_power = check_number('norm_power', norm_power, '[0, 100]')
-        if weights == 'sharp': self.log_factors = nn.Parameter(torch.zeros(2))
+        self.learn_weights, self.log_factors = check_switch('learn_weights', learn_weights), None
+        if learn_weights and weights == 'softmax': self.log_factors = nn.Parameter(torch.zeros(2))
         self.modulate = None
         if check_switch('modulated', modulated): self.modulate = ModulateModule(n_features, eps=eps)
 
     def settings(self)->dict:
         "The arguments that build such a metric again"
-        names = ['n_features', 'eps', 'centre', 'weights', 'sharpness', 'norm_power']
+        names = 'n_features eps centre weights sharpness norm_power learn_weights'.split()
         return {name: getattr(self, name) for name in names} | dict(modulated=bool(self.modulate))
 
-    def sharp_weights(self)->dict: # empty for other weights
-        "Sharpness and power of the length as they were learned, tensors"
-        if self.weights != 'sharp': return {}
-        sharpness, norm_power = self.log_factors.exp()
-        return dict(sharpness=sharpness*self.sharpness, norm_power=norm_power*self.norm_power)
+    def weight_factors(self)->dict: # numbers, or tensors where they are learned
+        "Sharpness and power of the length, as `cross_weights` takes them"
+        factors = (1., 1.) if self.log_factors is None else self.log_factors.exp()
+        return dict(sharpness=self.sharpness*factors[0], norm_power=self.norm_power*factors[1])
 
     def extra_repr(self): return ', '.join(f'{k}={v!r}' for k, v in self.settings().items())
 
@@ -266,7 +266,7 @@ def _problems(self:AdaptiveMetric, query, proto, eps):
     "Cost, weights and eps of every pair, in float32 at least"
     eps = self.pair_eps(query, proto, eps)
     with torch.autocast(query.device.type, enabled=False):
-        cosines, r, c = _compare(query, proto, self.weights, **self.sharp_weights())
+        cosines, r, c = _compare(query, proto, self.weights, **self.weight_factors())
         return cosine_cost(query, proto, True) if self.centre else 1-cosines, r, c, eps
 
 @patch
@@ -294,15 +294,19 @@ class EMDMetric(nn.Module):
     "Similarity of two sets of patches by exact transport, as DeepEMD; no parameters"
     def __init__(self,
         centre:bool=False, # subtract the mean of its channels from each feature, in the cost
-        weights:str='paper', # softmax of cosines, (15) and (16); or 'deepemd': of its code
+        weights:str='softmax', # of the patches: 'softmax' or 'deepemd', as `cross_weights`
+        sharpness:float=1., # factor on the cosines in the softmax
+        norm_power:float=0., # power of the features' lengths there
     ):
         super().__init__()
         self.centre = centre
-        self.weights = check_choice('weights', weights, ('paper', 'deepemd'))
+        self.rule = dict(weights=check_choice('weights', weights, weight_rules),
+                         sharpness=check_number('sharpness', sharpness, '[0, 1000]'),
+                         norm_power=check_number('norm_power', norm_power, '[0, 100]'))
 
     def settings(self)->dict:
         "The arguments that build such a metric again"
-        return dict(centre=self.centre, weights=self.weights)
+        return dict(centre=self.centre, **self.rule)
 
     def extra_repr(self): return ', '.join(f'{k}={v!r}' for k, v in self.settings().items())
 
@@ -312,7 +316,7 @@ class EMDMetric(nn.Module):
     )->tuple[Tensor, Tensor, Tensor]: # scores, plans `(..., n_query, n_way, n, m)`, eps: zeros
         "Scores (18) with the exact plans; `ValueError` for wrong shapes or values not finite"
         cost = cosine_cost(query, proto, self.centre)
-        plan = exact_plan(cost, *cross_weights(query, proto, self.weights))
+        plan = exact_plan(cost, *cross_weights(query, proto, **self.rule))
         scores = ((1-cost)*plan).sum((-2, -1))
         return scores, plan, torch.zeros_like(scores)
 
@@ -349,9 +353,15 @@ class CosineMetric(nn.Module):
         check_sets(query, proto)
         dtype = torch.promote_types(torch.promote_types(query.dtype, proto.dtype), torch.float32)
         with torch.autocast(query.device.type, enabled=False):
-            query, proto = (F.normalize(x.to(dtype).mean(-2), dim=-1) for x in (query, proto))
-            cosines = query@proto.mT
-            if not cosines.is_cuda and not bool(cosines.isfinite().all()):
+            scores = self._of_means(*(x.to(dtype).mean(-2) for x in (query, proto)))
+            if not scores.is_cuda and not bool(scores.isfinite().all()):
                 raise ValueError('the features hold a value that is not finite: look for a NaN or '
                                  'an overflow in the encoder')
-            return cosines if self.temperature is None else self.temperature*cosines
+            return scores if self.temperature is None else self.temperature*scores
+
+    def _of_means(self, query, proto): return F.normalize(query, dim=-1)@F.normalize(proto, dim=-1).mT
+
+class EuclideanMetric(CosineMetric):
+    "Minus the mean squared difference of the mean features, as ProtoNet (Snell et al., 2017)"
+    def _of_means(self, query, proto):
+        return -(query.unsqueeze(-2)-proto.unsqueeze(-3)).square().mean(-1)

@@ -32,23 +32,31 @@ from .episodes import image_lists, mean_prototypes, structured_fc, Task
 from .evaluate import Accuracy, embed, eval_mode, evaluate, task_features
 from .images.pixels import channels_first, load_image, shrink_image
 from .images.store import ImageStore
-from .metric import AdaptiveMetric, CosineMetric, EMDMetric
+from .metric import AdaptiveMetric, CosineMetric, EMDMetric, EuclideanMetric
 from .patches import named_generator, RandomPatches, Stream
 
 # %% ../nbs/10_model.ipynb #f0947b68
 def _read_config(file):
-    "The object in a JSON file; `ValueError` that names the file for anything else"
+    "The object in a JSON file, in names of today; `ValueError` with the file for anything else"
     def refuse(name): raise ValueError(f'{name} is no number')
     if file.stat().st_size > 2**26: raise ValueError(f'{file} has more than 64 MB: it is no config')
     try: config = json.loads(file.read_bytes().decode('utf-8-sig'), parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         raise ValueError(f'{file} is no JSON that save_fcam wrote: {error}') from None
-    if isinstance(config, dict) and config.get('format') == 2: return config
-    raise ValueError(f'{file} was not written by save_fcam of this version: it has no format 2')
+    if not isinstance(config, dict) or config.get('format') not in (2, 3): raise ValueError(
+        f'{file} was not written by save_fcam of this version: its format is neither 2 nor 3')
+    metric = config.get('metric')
+    if config['format'] == 2 and isinstance(metric, dict) and 'weights' in metric:
+        learned, paper = (metric['weights'] == name for name in ('sharp', 'paper'))
+        if metric.get('name') == 'AdaptiveMetric': metric['learn_weights'] = learned
+        if not learned: metric.update(sharpness=1., norm_power=0.)
+        if learned or paper: metric['weights'] = 'softmax'
+    return config
 
 # %% ../nbs/10_model.ipynb #949f0cf6
 _encoders = dict(ResNet12=ResNet12)
-_metrics = {kind.__name__: kind for kind in (AdaptiveMetric, EMDMetric, CosineMetric)}
+_metrics = {kind.__name__: kind for kind in
+            (AdaptiveMetric, EMDMetric, CosineMetric, EuclideanMetric)}
 _patches = dict(RandomPatches=RandomPatches)
 
 def _build(config, section, kinds, default=None):
@@ -201,7 +209,7 @@ def save(self:FCAM,
     path, encoder = user_path(path), dict(name=type(self.encoder).__name__)
     if isinstance(self.encoder, ResNet12): encoder = {'name': 'ResNet12', **{
         name: getattr(self.encoder, name) for name in ('width', 'in_channels', 'drop_block')}}
-    config = dict(format=2, fcam=__version__, encoder=encoder,
+    config = dict(format=3, fcam=__version__, encoder=encoder,
         n_features=n_features_of(self.encoder, self.patches.size),
         metric=_describe(self.metric, _metrics, lambda metric: metric.settings()),
         patches=self.patches.settings(), **{name: getattr(self, name) for name in _settings})

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from .rules import Baseline, OfMetric, register
-from ..core.checks import check_choice, check_count, check_number
-from ..metric import cosine_cost, cross_weights, EMDMetric, weight_rules
+from ..core.checks import check_count, check_number
+from ..metric import cosine_cost, cross_weights, EMDMetric
 from ..sinkhorn import transport_score
 
 # %% ../../nbs/classifiers/patches.ipynb #5908d8ac
@@ -131,12 +131,13 @@ class Sinkhorn(Baseline):
     "Sinkhorn (Cuturi, 2013): entropic transport (14) to (18) with one eps for all pairs"
     def __init__(self,
         eps:float=0.1, # smoothness of the plan, in the unit of the cost
-        weights:str='paper', # of the patches: 'paper', 'deepemd' or 'sharp', as `cross_weights`
+        sharpness:float=1., # factor on the cosines in the weights of the patches
+        norm_power:float=0., # power of the features' lengths there
     ):
         super().__init__()
         self.eps = check_number('eps', eps, '(0, inf)')
-        self.weights = check_choice('weights', weights, weight_rules)
+        self.factors = dict(sharpness=sharpness, norm_power=norm_power)
     def scores(self, support, query):
         proto = support.mean(2)
-        cost, weights = cosine_cost(query, proto), cross_weights(query, proto, self.weights)
+        cost, weights = cosine_cost(query, proto), cross_weights(query, proto, **self.factors)
         return transport_score(cost, *weights, self.eps, check=not query.is_cuda)

@@ -15,13 +15,31 @@ _rivals = { # name in the tables to name of the rule
 _others = {
     'cosine of means': 'cosine', 'SimpleShot': 'simpleshot', 'KNN (DN4)': 'dn4',
     'cosine classifier': 'cosine_classifier', 'linear classifier': 'linear_classifier',
-    'logistic regression': 'logistic_regression', "EMD with the paper's weights": 'emd',
+    'logistic regression': 'logistic_regression', "EMD, weights (1, 0)": 'emd',
     'Sinkhorn, fixed eps': 'sinkhorn', 'largest similarity': 'max_similarity'}
 _teacher = 'calibration (teacher)'
-_sharp = dict(weights='sharp', sharpness=4., norm_power=3., eps=0.02) # ours
-_rule_rows = [Row(name, _teacher, rule) for name, rule in (_rivals | _others).items()]
-_metric_claims = [Claim('Adaptive Metric', name, ours=True) for name in
-                  ('cosine of means', 'DeepEMD v2', "EMD with the paper's weights")]
+_ours = dict(sharpness=4., norm_power=3., weights_lr=0.05, eps=0.02)
+_plain = dict(soft_target='none') # L_CE alone, for as many epochs as calibration has
+_deepemd = dict(metric='emd', weights='deepemd', centre=True)
+
+def _own_rows(suffix='', test={}, **kwargs):
+    "The rivals with an encoder and, where they have one, a meta-training of their own"
+    def trained(name, rule='own', **settings):
+        return Row(name + suffix, rule=rule, settings=_plain | settings, test=test,
+                   network='student', **kwargs)
+    def alone(name, rule):
+        return Row(name + suffix, 'calibration (student)', rule, settings=_plain, test=test,
+                   network='student', **kwargs)
+    return {row.name.removesuffix(suffix): row for row in (
+        trained('MatchNet', 'matching', metric='cosine'), trained('ProtoNet', metric='euclidean'),
+        trained('Meta-Baseline', metric='cosine'), trained('DeepEMD v2', **_deepemd),
+        alone('FRN', 'frn'), alone('MCL', 'mcl'), alone('KNN (DN4)', 'dn4'),
+        alone('cosine classifier', 'cosine_classifier'),
+        alone('linear classifier', 'linear_classifier'))}
+
+_on_ours = [Row(f'{name}, features of FCAM', _teacher, rule)
+            for name, rule in (_rivals | _others).items()]
+_many = dict(n_patches=25)
 _in_paper = dict(
     mini_imagenet={'MatchNet': (63.08, 75.99), 'ProtoNet': (60.37, 78.02),
         'Meta-Baseline': (63.17, 79.26), 'FRN': (66.45, 82.83), 'MCL': (69.31, 85.11),
@@ -39,33 +57,43 @@ def _shots(table):
 _comparison = Experiment('comparison',
     'FCAM is more accurate than all other methods, with one shot and with five.',
     'Tables 1 and 2',
-    rows=(*_rule_rows, Row('Adaptive Metric', 'module'), Row('FCAM'),
-        Row('Adaptive Metric, sharp weights', 'module', settings=_sharp),
-        Row('FCAM, sharp weights', settings=_sharp)),
-    claims=(*(Claim('FCAM', name) for name in _rivals), *_metric_claims,
-        Claim('Adaptive Metric, sharp weights', 'cosine of means', ours=True),
-        Claim('FCAM, sharp weights', 'FCAM', ours=True)),
-    paper={name: _shots(table) for name, table in _in_paper.items()},
-    note='All rules on the features that Feature Calibration leaves, FCAM on its own.')
+    rows=(*(_own_rows()[name] for name in _rivals), Row('FCAM'),
+        _own_rows(', 25 patches', _many)['DeepEMD v2'], Row('FCAM, 25 patches', test=_many),
+        *_on_ours, Row('Adaptive Metric, frozen encoder', 'module'),
+        Row('cosine, meta-trained', settings=dict(metric='cosine')),
+        Row('FCAM (4, 3)', settings=_ours)),
+    claims=(*(Claim('FCAM', name, primary=name == 'DeepEMD v2') for name in _rivals),
+        Claim('FCAM, 25 patches', 'DeepEMD v2, 25 patches'),
+        Claim('FCAM', 'cosine, meta-trained', ours=True),
+        *(Claim('Adaptive Metric, frozen encoder', f'{name}, features of FCAM', ours=True)
+          for name in ('cosine of means', 'DeepEMD v2', 'EMD, weights (1, 0)')),
+        Claim('FCAM (4, 3)', 'FCAM', ours=True),
+        Claim('FCAM (4, 3)', 'cosine, meta-trained', ours=True)),
+    paper={name: _shots(table) for name, table in _in_paper.items()}, n_seeds=8,
+    note='FRN and MCL are their rules alone, not meta-trained. Matching Networks with one shot, '
+         'Meta-Baseline and the cosine of means are one rule.')
 
 # %% ../../nbs/paper/claims.ipynb #aaf9ec14
 _none, _emd = dict(calibration_epochs=0), dict(metric='emd')
-_longer = dict(soft_target='none')
 _ablation = Experiment('ablation',
     'Feature Calibration and the Adaptive Metric each improve on L_CE with EMD, both together '
     'most.', 'Table 3',
     rows=(Row('neither', settings=_none | _emd), Row('Feature Calibration', settings=_emd),
         Row('Adaptive Metric', settings=_none), Row('both'),
-        Row('neither, equal epochs', settings=_longer | _emd, network='student'),
-        Row('Adaptive Metric, equal epochs', settings=_longer, network='student'),
-        Row('Adaptive Metric, averaged', settings=_longer)),
-    claims=(Claim('Feature Calibration', 'neither'), Claim('Adaptive Metric', 'neither'),
+        Row('neither, equal epochs', settings=_plain | _emd, network='student'),
+        Row('Adaptive Metric, equal epochs', settings=_plain, network='student'),
+        Row('Adaptive Metric, averaged', settings=_plain),
+        Row('neither, 25 patches', settings=_none | _emd, test=_many),
+        Row('both, 25 patches', test=_many)),
+    claims=(Claim('both', 'neither', primary=True), Claim('both, 25 patches', 'neither, 25 patches'),
+        Claim('Feature Calibration', 'neither'), Claim('Adaptive Metric', 'neither'),
         Claim('both', 'Feature Calibration'), Claim('both', 'Adaptive Metric'),
         Claim('Feature Calibration', 'neither, equal epochs', ours=True),
         Claim('both', 'Adaptive Metric, equal epochs', ours=True),
         Claim('both', 'Adaptive Metric, averaged', ours=True)),
     paper=dict(mini_imagenet=_shots({'neither': (67.57, 83.39), 'both': (70.47, 85.71),
         'Feature Calibration': (69.54, 85.28), 'Adaptive Metric': (69.01, 84.41)})),
+    n_seeds=8,
     note='Equal epochs and averaged are ours: as many further epochs of L_CE alone, and the '
          'moving average of its weights.')
 
@@ -73,14 +101,14 @@ _ablation = Experiment('ablation',
 _kl_ukd = Experiment('kl_ukd',
     'UniCon KL calibrates better than the classical KL divergence.', 'Table 4, top',
     rows=(Row('classical KL', settings=dict(class_temperature=1.)), Row('UniCon KL')),
-    claims=(Claim('UniCon KL', 'classical KL'),),
+    claims=(Claim('UniCon KL', 'classical KL', primary=True),), n_seeds=8,
     paper=dict(mini_imagenet=_shots({'classical KL': (69.94, 84.79), 'UniCon KL': (70.47, 85.71)})))
 
 _modulate_module = Experiment('modulate_module',
     'An eps that the Modulate Module predicts is better than a fixed one.', 'Table 4, bottom',
     rows=(Row('eps 0.1 for all pairs', settings=dict(metric='fixed')), Row('Modulate Module'),
         Row('eps 0.02 for all pairs', settings=dict(metric='fixed', eps=0.02))),
-    claims=(Claim('Modulate Module', 'eps 0.1 for all pairs'),
+    n_seeds=8, claims=(Claim('Modulate Module', 'eps 0.1 for all pairs', primary=True),
         Claim('Modulate Module', 'eps 0.02 for all pairs', ours=True)),
     paper=dict(mini_imagenet=_shots({'eps 0.1 for all pairs': (69.69, 85.23),
                                      'Modulate Module': (70.47, 85.71)})))
@@ -96,30 +124,30 @@ _temperature = Experiment('temperature',
     'temperature.', 'Figure 4',
     rows=(_curve('T = 1 (classical KL)', 1.), _curve('T = 4', 4.),
           _curve('T = inf (UniCon KL)', float('inf'))),
-    claims=(Claim('T = inf (UniCon KL)', 'T = inf (UniCon KL)', _end, _start),
+    claims=(Claim('T = inf (UniCon KL)', 'T = inf (UniCon KL)', _end, _start, primary=True),
             Claim('T = inf (UniCon KL)', 'T = 1 (classical KL)', _end),
             Claim('T = inf (UniCon KL)', 'T = 4', _end),
             Claim('T = 4', 'T = 1 (classical KL)', _end)),
-    paper=dict(cub={'T = inf (UniCon KL)': {_start: 70.20, _end: 77.41}}), shots=(1,))
+    paper=dict(cub={'T = inf (UniCon KL)': {_start: 70.20, _end: 77.41}}), shots=(1,),
+    n_seeds=8)
 
 # %% ../../nbs/paper/claims.ipynb #196fce81
-_classifiers = {'ProtoNet': 'euclidean', 'MatchNet': 'matching',
-    'cosine classifier': 'cosine_classifier', 'linear classifier': 'linear_classifier',
-    'KNN (DN4)': 'dn4'}
+_across = ('ProtoNet', 'MatchNet', 'cosine classifier', 'linear classifier', 'KNN (DN4)',
+           'DeepEMD v2')
 
 def _direction(there, here, suffix):
     "The rows of one direction"
     way = dict(trained_on=there, tested_on=here)
-    rows = [Row(name + suffix, 'warm-up', rule, **way) for name, rule in _classifiers.items()]
-    return [*rows, Row(f'DeepEMD v2{suffix}', settings=_none | _emd, **way),
-            Row(f'FCAM{suffix}', **way)]
+    rows = _own_rows(suffix, **way)
+    return [*(rows[name] for name in _across), Row(f'FCAM{suffix}', **way)]
 
 _cross_domain = Experiment('cross_domain',
     'FCAM generalises to another domain better than all others.', 'Table 5 (across domains)',
     rows=(*_direction('data', 'other', ''), *_direction('other', 'data', ', back')),
-    claims=tuple(Claim(f'FCAM{suffix}', name + suffix, ours=bool(suffix))
+    claims=tuple(Claim(f'FCAM{suffix}', name + suffix, ours=bool(suffix),
+                       primary=name + suffix == 'DeepEMD v2')
                  for suffix in ('', ', back')
-                 for name in (*_classifiers, 'DeepEMD v2')),
+                 for name in _across),
     paper=dict(mini_imagenet=_shots({'ProtoNet': (50.01, 72.02), 'MatchNet': (51.65, 69.14),
         'cosine classifier': (44.17, 69.01), 'linear classifier': (50.37, 73.30),
         'KNN (DN4)': (50.84, 71.25), 'DeepEMD v2': (54.24, 78.86), 'FCAM': (58.20, 80.92)})),
@@ -142,8 +170,9 @@ _global = Experiment('global',
     'Feature Calibration also improves classifiers of one global feature.',
     'Table 6 (global classifiers)',
     rows=(*_global_rows(' without', 'warm-up', _none), *_global_rows(' with', _teacher, {}),
-        *_global_rows(', equal epochs', 'calibration (student)', _longer, network='student')),
-    claims=tuple(Claim(f'{name} with', name + other, ours=other != ' without')
+        *_global_rows(', equal epochs', 'calibration (student)', _plain, network='student')),
+    claims=tuple(Claim(f'{name} with', name + other, ours=other != ' without',
+                       primary=name + other == 'Classifier-Baseline without')
                  for other in (' without', ', equal epochs')
                  for name in (*_global_rules, 'Meta-Baseline')),
     paper=dict(mini_imagenet=_shots({
@@ -165,8 +194,9 @@ _n_patches = Experiment('n_patches',
     'Tables A and B of the appendix',
     rows=(*(_n_patches_row('Adaptive Metric', n) for n in (1, 4, 9, 16, 25)),
           *(_n_patches_row('EMD', n, 'emd') for n in (9, 25))),
-    claims=(*(Claim(f'Adaptive Metric, {n} patches', f'Adaptive Metric, {less} patches', '1-shot')
-              for less, n in ((4, 9), (9, 16), (16, 25))),
+    claims=(*(Claim(f'Adaptive Metric, {n} patches', f'Adaptive Metric, {less} patches', '1-shot',
+                    primary=(less, n) == (9, 25))
+              for less, n in ((9, 25), (4, 9), (9, 16), (16, 25))),
             *(Claim(f'EMD, {n} patches', f'Adaptive Metric, {n} patches', 'ms to compare')
               for n in (9, 25))),
     paper={data: {f'Adaptive Metric, {n} patches': {'1-shot': accuracy, 'ms a task': ms}
@@ -178,15 +208,16 @@ _n_patches = Experiment('n_patches',
 _tsne = Experiment('tsne', 'Feature Calibration makes better clusters of new classes.', 'Figure 5',
     rows=(Row('without', 'warm-up', measure='clusters'),
         Row('with', _teacher, measure='clusters'),
-        Row('equal epochs', 'calibration (student)', settings=_longer, measure='clusters')),
-    claims=(Claim('with', 'without'), Claim('with', 'equal epochs', ours=True)))
+        Row('equal epochs', 'calibration (student)', settings=_plain, measure='clusters')),
+    claims=(Claim('with', 'without', primary=True), Claim('with', 'equal epochs', ours=True)))
 
 _plans = Experiment('plans',
     'For sets of similar patches the Adaptive Metric makes smoother plans than EMD, and predicts '
     'a larger eps than for dissimilar ones.', 'Figures 6 and A',
     rows=(Row('EMD', rule='emd', measure='plans'), Row('Adaptive Metric', measure='plans')),
     claims=(Claim('Adaptive Metric', 'EMD', 'spread, similar'),
-        Claim('Adaptive Metric', 'Adaptive Metric', 'eps, similar', 'eps, dissimilar'),
+        Claim('Adaptive Metric', 'Adaptive Metric', 'eps, similar', 'eps, dissimilar',
+              primary=True),
         Claim('Adaptive Metric', 'Adaptive Metric', 'spread, similar', 'spread, dissimilar')))
 
 # %% ../../nbs/paper/claims.ipynb #54877ef0
@@ -195,17 +226,17 @@ _hard_labels = Experiment('hard_labels',
     'Soft labels of a teacher describe random crops better than the label of their image.',
     'Sections 1 and 4',
     rows=(Row('warm-up', 'warm-up', 'cosine'),
-        Row('L_CE alone', 'calibration (student)', 'cosine', settings=_longer),
-        Row('L_CE alone, averaged', _teacher, 'cosine', settings=_longer),
+        Row('L_CE alone', 'calibration (student)', 'cosine', settings=_plain),
+        Row('L_CE alone, averaged', _teacher, 'cosine', settings=_plain),
         Row('hard labels on all crops', 'calibration (student)', 'cosine', settings=_label),
         Row('hard labels on all crops, averaged', _teacher, 'cosine', settings=_label),
         Row('soft labels, student', 'calibration (student)', 'cosine'),
         Row('soft labels, teacher', _teacher, 'cosine'),
         Row('soft labels, order drawn', _teacher, 'cosine', settings=dict(permute=True))),
-    claims=(Claim('soft labels, teacher', 'warm-up'),
-        Claim('soft labels, teacher', 'L_CE alone'),
-        Claim('soft labels, teacher', 'hard labels on all crops, averaged'),
-        Claim('soft labels, student', 'hard labels on all crops'),
+    claims=(Claim('soft labels, teacher', 'L_CE alone', primary=True),
+        Claim('soft labels, teacher', 'warm-up'),
+        Claim('soft labels, teacher', 'hard labels on all crops, averaged', ours=True),
+        Claim('soft labels, student', 'hard labels on all crops', ours=True),
         Claim('soft labels, student', 'L_CE alone', ours=True),
         Claim('soft labels, teacher', 'L_CE alone, averaged', ours=True)),
     note='Rule: cosine of the mean features. All rows but the first have equal epochs; L_CE alone '
@@ -213,22 +244,29 @@ _hard_labels = Experiment('hard_labels',
 
 # %% ../../nbs/paper/claims.ipynb #3b006a09
 _weights = Experiment('weights',
-    'Sharper weights that keep the length of a feature make the Adaptive Metric more accurate.',
+    'A temperature in the weights of the patches, and the length of a feature, make the Adaptive '
+    'Metric more accurate.',
     'ours, in place of equations (15) and (16)',
     rows=(Row('cosine, frozen encoder', _teacher, 'cosine'),
-        Row("paper's weights, frozen encoder", 'module'),
-        Row('sharp weights, frozen encoder', 'module', settings=_sharp),
-        Row("paper's weights"),
+        Row('weights (1, 0), frozen encoder', 'module'),
+        Row('weights (4, 3), frozen encoder', 'module', settings=_ours),
+        Row('weights (1, 0)'), Row('weights (8, 0)', settings=dict(sharpness=8., eps=0.02)),
+        Row('weights (1, 0), 25 patches', test=_many),
+        Row('weights (4, 3), 25 patches', settings=_ours, test=_many),
+        Row('cosine, meta-trained', settings=dict(metric='cosine')),
         Row("DeepEMD's weights", settings=dict(weights='deepemd')),
-        Row('sharp weights', settings=_sharp),
-        Row('sharp weights, fixed eps', settings=_sharp | dict(metric='fixed')),
-        Row('cosine, encoder of sharp weights', rule='cosine', settings=_sharp)),
-    claims=(Claim('sharp weights, frozen encoder', 'cosine, frozen encoder'),
-        Claim('sharp weights, frozen encoder', "paper's weights, frozen encoder"),
-        Claim('sharp weights', "paper's weights"),
-        Claim('sharp weights', 'cosine, encoder of sharp weights'),
-        Claim('sharp weights', "DeepEMD's weights", ours=True),
-        Claim('sharp weights', 'sharp weights, fixed eps', ours=True)))
+        Row('weights (4, 3)', settings=_ours),
+        Row('weights (4, 3), fixed eps', settings=_ours | dict(metric='fixed')),
+        Row('cosine, encoder of weights (4, 3)', rule='cosine', settings=_ours)),
+    claims=(Claim('weights (4, 3), frozen encoder', 'cosine, frozen encoder'),
+        Claim('weights (4, 3), frozen encoder', 'weights (1, 0), frozen encoder'),
+        Claim('weights (4, 3)', 'weights (1, 0)', primary=True),
+        Claim('weights (4, 3), 25 patches', 'weights (1, 0), 25 patches'),
+        Claim('weights (8, 0)', 'weights (1, 0)'),
+        Claim('weights (4, 3)', 'cosine, meta-trained'),
+        Claim('weights (4, 3)', 'cosine, encoder of weights (4, 3)'),
+        Claim('weights (4, 3)', "DeepEMD's weights", ours=True),
+        Claim('weights (4, 3)', 'weights (4, 3), fixed eps', ours=True)))
 
 # %% ../../nbs/paper/claims.ipynb #de547a27
 experiments = {one.name: one for one in (

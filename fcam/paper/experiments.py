@@ -16,8 +16,8 @@ from ..core.checks import check_choice
 from ..training.presets import Preset
 
 # %% auto #0
-__all__ = ['stages', 'holds', 'fails', 'undecided', 'Row', 'Claim', 'Experiment', 'Training', 'training_of', 'encoder_of',
-           'mean_interval', 'Verdict', 'paired_verdict', 'overall']
+__all__ = ['stages', 'verdict_words', 'Row', 'Claim', 'Experiment', 'Training', 'training_of', 'encoder_of', 'mean_interval',
+           'Difference', 'paired_difference', 'holm', 'verdict']
 
 # %% ../../nbs/paper/experiments.ipynb #8955d08a
 stages = {'warm-up': 'warm-up', 'calibration (student)': 'calibration',
@@ -51,7 +51,8 @@ class Claim(NamedTuple):
     than:str # name of another; or of the same, for two columns
     column:str=None # default: every column that both have
     than_column:str=None # column of the row `than`; default: the same
-    ours:bool=False # not a claim of the paper: it has no part in the verdict of the experiment
+    ours:bool=False # not a claim of the paper
+    primary:bool=False # the one difference that decides the experiment; all others are explored
     def __str__(self):
         if self.than_column: return f'{self.better}: {self.column} above {self.than_column}'
         return f'{self.better} above {self.than}'
@@ -67,7 +68,7 @@ class Experiment:
     claims:tuple # of `Claim`
     paper:dict=field(default_factory=dict) # row name to `{column: number of the paper}`
     shots:tuple=(1, 5) # K of the columns of an accuracy
-    n_seeds:int=3 # trainings
+    n_seeds:int=3 # trainings; 8 where a claim is to be decided
     note:str='' # what a reader must know besides
     def __post_init__(self):
         names = [row.name for row in self.rows]
@@ -76,6 +77,8 @@ class Experiment:
         used = {name for claim in self.claims for name in claim[:2]}
         if used - set(names): raise ValueError(
             f'{self.name} claims something about {sorted(used - set(names))[0]!r}, which is no row')
+        if sum(claim.primary for claim in self.claims) != 1: raise ValueError(
+            f'{self.name} has not one primary claim: mark the difference that decides it')
     def row(self,
         name:str, # of one of the rows
     )->Row:
@@ -91,7 +94,7 @@ _part_of = {
                    'class_temperature permute soft_target',
     'meta-training': 'n_patches score_temperature n_iters n_tasks_per_step module_epochs '
                      'module_lr joint_epochs joint_lr train_bn activation_checkpointing metric '
-                     'eps weights sharpness norm_power weights_lr crops',
+                     'eps centre weights sharpness norm_power weights_lr crops',
     'test': 'n_views n_test sfc_epochs sfc_lr',
 }
 _part_of = {name: part for part, names in _part_of.items() for name in names.split()}
@@ -174,26 +177,45 @@ def _pooled_interval(samples):
     return mean, float(t.ppf(0.975, n))*sqrt(spread)/len(samples)
 
 # %% ../../nbs/paper/experiments.ipynb #85bb027c
-holds, fails, undecided = 'holds', 'does not hold', 'not decided at this size'
+verdict_words = 'shown', 'opposite shown', 'level', "smaller than the paper's", 'not decided'
 
 @dataclass(frozen=True)
-class Verdict:
-    "Whether a claim holds, by the interval of a mean difference"
-    mean:float # of the differences
-    half:float # half the width of the interval; None where nothing is known
-    over:str # what the interval is over: 'tasks' or 'trainings'
-    per_seed:tuple # mean difference of each seed
+class Difference:
+    "What is known of the difference of two rows over the tasks that both have, training by training"
+    means:tuple # of each training, over its tasks
+    deviations:tuple # over the tasks of each training
+    n_tasks:tuple # of each training
+    same_encoder:bool=False # are both rows measured on the features of one encoder?
     @property
-    def outcome(self):
-        "`holds`, `fails` or `undecided`"
-        if self.half is None or abs(self.mean) <= self.half: return undecided
-        return holds if self.mean > 0 else fails
+    def mean(self):
+        "Of the trainings' means"
+        return fmean(self.means)
+    @property
+    def errors(self):
+        "Standard error and degrees of freedom of each test that counts"
+        n, n_all = len(self.means), sum(self.n_tasks)
+        pooled = sqrt(sum(s**2/k for s, k in zip(self.deviations, self.n_tasks)))/n, n_all - n
+        if n < 3: return [pooled] if self.same_encoder and n_all > n else []
+        return [(stdev(self.means)/sqrt(n), n - 1)] + [pooled]*(n_all > n)
+    @property
+    def half(self):
+        "Half the width of the 95 % interval: the wider of the two; None where nothing is known"
+        from scipy.stats import t
+        return max((float(t.ppf(0.975, n))*error for error, n in self.errors), default=None)
+    @property
+    def p(self):
+        "Two-sided p-value: the larger of the two tests; None where nothing is known"
+        from scipy.stats import t
+        def p_value(error, n):
+            if error == 0: return float(self.mean == 0)
+            return 2*float(t.sf(abs(self.mean)/error, n))
+        return max((p_value(*one) for one in self.errors), default=None)
 
-def paired_verdict(
-    better:list, # a seed: the values of the row that is said to be larger, task by task
-    than:list, # a seed: those of the other
+def paired_difference(
+    better:list, # a training: the values of the row that is said to be larger, task by task
+    than:list, # a training: those of the other
     same_encoder:bool=False, # are both measured on the features of one encoder?
-)->Verdict:
+)->Difference:
     "Compares two rows over the tasks that both have; `ValueError` for unequal seeds"
     if len(better) != len(than) or not better: raise ValueError(
         f'{len(better)} and {len(than)} seeds: compare rows of the same seeds, one or more')
@@ -202,14 +224,29 @@ def paired_verdict(
         'a claim compares two rows, and one of them has no values')
     if not all(isfinite(value) for values in differences for value in values):
         raise ValueError('a value is not finite: look at the measurement')
-    per_seed, few = tuple(map(fmean, differences)), len(differences) < 3
-    if few and same_encoder: return Verdict(*_pooled_interval(differences), 'tasks', per_seed)
-    mean, half = mean_interval(per_seed)
-    return Verdict(mean, None if few else half, 'trainings', per_seed)
+    deviations = (stdev(values) if len(values) > 1 else 0. for values in differences)
+    return Difference(tuple(map(fmean, differences)), tuple(deviations),
+                      tuple(map(len, differences)), same_encoder)
 
-def overall(
-    outcomes:list, # of the verdicts
-)->str:
-    "Holds where all claims hold, does not hold where one does not, else not decided"
-    if not outcomes or fails not in outcomes and undecided in outcomes: return undecided
-    return fails if fails in outcomes else holds
+def holm(
+    p_values:list, # of all differences that were explored
+)->list: # as many, in the same order
+    "p-values corrected for their number (Holm, 1979)"
+    found, largest = [0.]*len(p_values), 0.
+    for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = found[i] = max(largest, min(1., p_values[i]*(len(p_values) - rank)))
+    return found
+
+def verdict(
+    difference:Difference, # of two rows
+    p:float=None, # corrected for the number of differences; default: of this one alone
+    margin:float=None, # within which two rows are level; default: they never are
+    paper:float=None, # the paper's difference, at this error
+)->str: # one of `verdict_words`
+    "What a difference shows"
+    mean, half, word = difference.mean, difference.half, 'not decided'
+    if half is None: return word
+    if (difference.p if p is None else p) < 0.05: word = 'shown' if mean > 0 else 'opposite shown'
+    elif margin is not None and abs(mean) + half <= margin: word = 'level'
+    smaller = word in ('shown', 'not decided') and paper is not None and paper > mean + half
+    return "smaller than the paper's" if smaller else word

@@ -28,7 +28,7 @@ from ..episodes import Task
 from ..evaluate import evaluate, mean_feature, task_features
 from ..learner import fcam_learner
 from ..model import FCAM, load_fcam
-from .experiments import encoder_of, Experiment, paired_verdict, Row, Training
+from .experiments import encoder_of, Experiment, paired_difference, Row, Training
 from .experiments import training_of
 from .measures import mean_features, plan_measures, silhouettes, task_times
 from ..runs.record import RunLog
@@ -184,6 +184,7 @@ def _accuracy(lab, row, seed, shots):
     bank, rule = lab._features(row, seed, model, tasks), lab._rule(row, model)
     for column, task in tasks.items():
         structured = row.test.get('structured', lab.structured) and row.rule == 'own'
+        structured = structured and hasattr(rule, 'transport') # a metric of means has no use for it
         how = dict(structured=True, sfc=model.sfc) if structured and task.n_shot > 1 else {}
         found[column] = evaluate(rule, bank, task, **how).per_episode
     return found
@@ -263,10 +264,10 @@ def measured(self:Laboratory,
 
 # %% ../../nbs/paper/laboratory.ipynb #aa4825f9
 @patch
-def verdicts(self:Laboratory,
+def differences(self:Laboratory,
     experiment:Experiment, # whose claims
     values:dict, # row name to a list, for each seed, of what `measured` gave
-)->list: # of `(claim, column, Verdict)`, for the claims whose rows were measured
+)->list: # of `(claim, column, Difference)`, for the claims whose rows were measured
     "Claim by claim and column by column"
     def encoder(row): return encoder_of(row, training_of(row, self.preset, 0))
     found = []
@@ -278,5 +279,5 @@ def verdicts(self:Laboratory,
         better, than = values[claim.better], values[claim.than]
         for column in [claim.column] if claim.column else [o for o in better[0] if o in than[0]]:
             pair = [o[column] for o in better], [o[claim.than_column or column] for o in than]
-            found.append((claim, column, paired_verdict(*pair, same_encoder=same)))
+            found.append((claim, column, paired_difference(*pair, same_encoder=same)))
     return found

@@ -8,6 +8,7 @@ __all__ = ['Report', 'markdown_table', 'declared_rows', 'report_text', 'read_res
 # %% ../../nbs/paper/report.ipynb #4616e311
 import json
 import re
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from matplotlib.figure import Figure
 
 from ..core.checks import check_count
 from ..core.files import write_file, write_json
-from .experiments import encoder_of, Experiment, mean_interval, overall, paired_verdict
-from .experiments import training_of
+from .experiments import Difference, encoder_of, Experiment, holm, mean_interval
+from .experiments import paired_difference, training_of, verdict, verdict_words
 from .laboratory import Laboratory, read_training
 from ..runs.record import machine
 
@@ -79,14 +80,14 @@ class Report:
         benchmark = lab.data['data'].benchmark
         source = benchmark if benchmark in one.paper else next(iter(one.paper), None)
         paper = one.paper.get(source, {})                      # the first where there is no other
-        claims = [_claim_result(*found, paper) for found in lab.verdicts(one, self.values)]
         rows = [_row_result(self, row, paper) for row in one.rows if row.name in self.values]
+        claims = _claim_results(lab.differences(one, self.values), rows, paper)
         parts = {part['folder']: part for row in rows for part in row['trainings']}.values()
         seconds = sum(part['seconds'] for part in parts) + sum(row['seconds'] for row in rows)
         done = min((len(o) for o in self.values.values()), default=0)
         return dict(experiment=one.name, claim=one.claim, place=one.place, note=one.note,
-            verdict=overall([claim['verdict'] for claim in claims if not claim['ours']]),
-            claims=claims, rows=rows, left_out=self.left_out, paper_on=source, size=self.size,
+            verdict=next((o['verdict'] for o in claims if o['primary']), 'not decided'),
+            claims=claims, rows=rows, equal_rows=_equal_rows(self.values), left_out=self.left_out, paper_on=source, size=self.size,
             seeds=self.seeds[:done], complete=done == len(self.seeds), structured=lab.structured,
             settings=lab.preset.settings(), data={k: str(v) for k, v in lab.data.items()},
             fingerprints=lab.fingerprints,
@@ -95,6 +96,12 @@ class Report:
             date=datetime.now().astimezone().isoformat(timespec='seconds')) | self.more
 
 # %% ../../nbs/paper/report.ipynb #8b7a8794
+def _kept_epochs(history):
+    "The epoch whose weights each stage saved; 0 where it saved those with which it began"
+    found = {}
+    for row in history: found[row['stage']] = found.get(row['stage'], 0) or row['kept']*row['epoch']
+    return found
+
 def _row_result(report, row, paper):
     "All that is known of a row: its numbers, what it was, and the trainings that it took"
     lab, values, columns, trainings = report.lab, report.values[row.name], {}, []
@@ -103,7 +110,7 @@ def _row_result(report, row, paper):
         per_seed = [o.mean().item() for o in samples]
         mean, half = mean_interval(per_seed)
         if len(samples) == 1:                                  # the interval is over the tasks
-            half = paired_verdict(samples, [0*samples[0]], same_encoder=True).half
+            half = paired_difference(samples, [0*samples[0]], same_encoder=True).half
         columns[column] = dict(mean=mean, half=half, per_seed=per_seed, n=len(samples[0]),
                                over='trainings' if len(samples) > 1 else 'tasks')
     seeds, seconds = report.seeds[:len(values)], 0
@@ -112,8 +119,8 @@ def _row_result(report, row, paper):
         while training:
             folder = lab.training_folder(training)
             known = read_training(folder)
-            trainings.append(dict(folder=folder.name, seconds=known['seconds'],
-                                  precision=known['precision']))
+            trainings.append(dict(folder=folder.name, seed=seed, seconds=known['seconds'],
+                precision=known['precision'], kept=_kept_epochs(known['history'])))
             training = training.start
         file = lab.measurement_file(row, seed, report.experiment.shots)
         seconds += json.loads(file.read_text())['seconds']
@@ -122,14 +129,37 @@ def _row_result(report, row, paper):
                 paper=paper.get(row.name, {}), ours=columns, trainings=trainings,
                 seconds=round(seconds, 1))
 
-def _claim_result(claim, column, verdict, paper):
-    "The paper's difference and ours, and the verdict"
-    better = paper.get(claim.better, {}).get(column)
-    than = paper.get(claim.than, {}).get(claim.than_column or column)
-    theirs = None if None in (better, than) else round(better - than, 4)
-    return dict(claim=str(claim), ours=claim.ours, column=column, paper=theirs,
-                mean=verdict.mean, half=verdict.half, over=verdict.over,
-                verdict=verdict.outcome, per_seed=[*verdict.per_seed])
+def _claim_results(differences, rows, paper):
+    "Each difference, with all that its interval needs, the paper's, and the verdict"
+    ours, claims = {row['name']: row['ours'] for row in rows}, []
+    for claim, column, difference in differences:
+        than_column, theirs, scaled, margin = claim.than_column or column, None, None, None
+        printed = [paper.get(name, {}).get(one) for name, one in
+                   ((claim.better, column), (claim.than, than_column))]
+        if None not in printed: theirs = scaled = round(printed[0] - printed[1], 4)
+        if 'shot' in column or 'after' in column:              # an accuracy: what is its error?
+            error = 100 - ours[claim.than][than_column]['mean']
+            margin = max(0.25, 0.03*error)
+            if theirs is not None: scaled = theirs*error/(100 - printed[1])
+        primary = claim.primary and not any(one['primary'] for one in claims)
+        claims.append(dict(claim=str(claim), ours=claim.ours, primary=primary, column=column,
+            paper=theirs, paper_scaled=scaled, margin=margin, mean=difference.mean,
+            half=difference.half, p=difference.p, difference=asdict(difference)))
+    explored = [one for one in claims if not one['primary'] and one['p'] is not None]
+    corrected = holm([one['p'] for one in explored])
+    for one in claims:
+        p = corrected[explored.index(one)] if one in explored else one['p']
+        one |= dict(p_corrected=p, verdict=verdict(Difference(**one['difference']), p,
+                                                   one['margin'], one['paper_scaled']))
+    return claims
+
+def _equal_rows(values):
+    "Names of rows whose values are the same to the last digit, together"
+    groups = {}
+    for name, found in values.items():
+        key = str([{column: o.tolist() for column, o in one.items()} for one in found])
+        groups.setdefault(key, []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
 
 # %% ../../nbs/paper/report.ipynb #976e8607
 def markdown_table(
@@ -170,7 +200,11 @@ def _row_table(rows):
     "Our numbers beside the paper's"
     columns = list(dict.fromkeys(name for row in rows for name in row['ours']))
     printed = [name for name in columns if any(name in row['paper'] for row in rows)]
-    header, table = ['row'], [[row['name']] for row in rows]
+    header, table = ['row'], []
+    for row in rows:
+        stage = row['stage'].split(' (')[0]
+        kept = [part['kept'][stage] for part in row['trainings'] if stage in part['kept']]
+        table.append([row['name'] + f' ({kept.count(0)} of {len(kept)} at its start)'*(0 in kept)])
     for name in columns:
         header += [f'{name}, paper']*(name in printed) + [name]
         for row, cells in zip(rows, table):
@@ -179,11 +213,16 @@ def _row_table(rows):
     return markdown_table(header, table)
 
 def _claim_table(claims):
-    "The claims with their verdicts"
-    header = ['claim', 'column', 'paper', 'ours', 'interval over', 'verdict']
-    rows = [[claim['claim'] + ' (ours)'*claim['ours'], claim['column'],
-             _number(claim['paper'], '+'), _with_half(claim, '+'), claim['over'],
-             claim['verdict']] for claim in claims]
+    "The differences with their verdicts, the primary one first"
+    header = ['difference', 'column', 'paper', 'ours', 'verdict']
+    rows = []
+    for claim in sorted(claims, key=lambda one: not one['primary']):
+        name = claim['claim'] + ' (ours)'*claim['ours']
+        theirs = _number(claim['paper'], '+')
+        if claim['paper_scaled'] != claim['paper']:
+            theirs += f' ({_number(claim["paper_scaled"], "+")})'
+        rows.append([f'**{name}**' if claim['primary'] else name, claim['column'], theirs,
+                     _with_half(claim, '+'), claim['verdict']])
     return markdown_table(header, rows) if rows else 'No claim has all of its rows.'
 
 def _conditions(result):
@@ -198,7 +237,10 @@ def _conditions(result):
     return (f'Size {result["size"]}; {"; ".join(result["data"].values())}; seeds '
             f'{result["seeds"]}, each with its own training and its own tasks ({tasks}); several '
             f'shots by {several}; {result["precision"]} on {result["machine"]["processor"]}, '
-            f'{libraries}. Intervals are 95 %. {result["note"]}'.strip())
+            f'{libraries}. In bold the primary difference; the others are corrected for their '
+            "number. Behind the paper's differences, in brackets, the same share of the error "
+            f'here. "At its start": the stage saved the weights with which it began. Intervals '
+            f'are 95 %. {result["note"]}'.strip())
 
 def report_text(
     result:dict, # of `Report.result`
@@ -209,6 +251,9 @@ def report_text(
              f'{result["claim"]} ({result["place"]}{on})']
     if result['rows']: parts += [_row_table(result['rows']), _claim_table(result['claims']),
                                  _conditions(result)]
+    if result['equal_rows']: parts.append('Equal to the last digit, and so one piece of evidence: '
+                                          + '; '.join(' = '.join(o) for o in result['equal_rows'])
+                                          + '.')
     if result['left_out']: parts.append('Left out for want of a second data set: '
                                         f'{", ".join(result["left_out"])}.')
     if not result['complete']: parts.append('Not all seeds have been run.')

@@ -25,10 +25,10 @@ class Size(NamedTuple):
     n_images:int # of a class, at most; None: all
     what:str # for `--help`
 
-_paper = dict(weights='paper', eps=0.1, sfc_epochs=100, sfc_lr=1.) # whatever the presets have
+_paper = dict(sharpness=1., norm_power=0., weights_lr=0., eps=0.1, sfc_epochs=100, sfc_lr=1.)
 sizes = dict(
     tiny=Size('tiny', _paper, False, 20, 'seconds, for tests; decides nothing'),
-    small=Size('glyphs', _paper | dict(n_test=(600, 200)), False, 100,
+    small=Size('glyphs', _paper | dict(n_test=(600, 200)), True, 100,
                'minutes on two processor cores'),
     full=Size(None, _paper, True, None, 'the preset of the benchmark, for a GPU'))
 

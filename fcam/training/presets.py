@@ -40,9 +40,8 @@ _range_of = {name: interval for interval, names in {
     '[0, 1000000]': 'warmup_epochs calibration_epochs module_epochs joint_epochs sfc_epochs '
                     'average_epochs pretrain_iters',
     '[1, 1000000]': 'n_iters n_valid valid_images n_test',
-    '(0, 1000]': 'warmup_lr calibration_lr module_lr joint_lr sfc_lr score_temperature eps '
-                 'sharpness',
-    '[0, 1000]': 'weight_decay soft_weight weights_lr rotation_weight',
+    '(0, 1000]': 'warmup_lr calibration_lr module_lr joint_lr sfc_lr score_temperature eps',
+    '[0, 1000]': 'weight_decay soft_weight sharpness weights_lr rotation_weight',
     '[0, 100]': 'norm_power',
     '[0, 1)': 'momentum color_jitter',
     '(0, inf]': 'class_temperature',
@@ -55,8 +54,8 @@ setting_words = dict( # setting to the words that it may be
     rotation=rotations,
     soft_target=soft_targets,
     crops=crop_rules,
-    metric=('adaptive', 'fixed', 'emd', 'cosine'),
-    weights=('paper', 'deepemd', 'sharp'),
+    metric=('adaptive', 'fixed', 'emd', 'cosine', 'euclidean'),
+    weights=('softmax', 'deepemd'),
 )
 
 def _checked(field, value):
@@ -102,12 +101,13 @@ class Preset:
     class_temperature:float=inf # T of the class weights: inf is UniCon KL, 1 the classical KL
     permute:bool=False # a fresh random order of the classes at each step
     soft_target:str='teacher' # labels of the other patches: 'teacher', 'label' of the image, 'none'
-    metric:str='adaptive' # 'adaptive'; 'fixed': without the module; 'emd': exact plan; 'cosine'
+    metric:str='adaptive' # 'fixed': without the module; 'emd': exact plan; 'cosine', 'euclidean'
     eps:float=0.1 # smoothness: where the prediction starts, or the fixed one
-    weights:str='paper' # of the patches: 'paper', 'deepemd' or 'sharp', as in `AdaptiveMetric`
-    sharpness:float=4. # of 'sharp', where it starts
-    norm_power:float=3. # of 'sharp', where it starts
-    weights_lr:float=0.05 # of sharpness and norm_power; it falls with the rate of the stage
+    centre:bool=False # subtract the mean of its channels from each feature, in the cost
+    weights:str='softmax' # of the patches: 'softmax' or 'deepemd', as in `AdaptiveMetric`
+    sharpness:float=1. # factor on the cosines in the softmax
+    norm_power:float=0. # power of the features' lengths there
+    weights_lr:float=0. # of these two numbers; falls with the rate of the stage; 0: not learned
     score_temperature:float=12.5 # on the scores, in the loss and in the classifier
     crops:str='independent' # of meta-training and test: 'independent', or the cells of a 'grid'
     n_iters:int=50 # optimizer steps an epoch of meta-training
@@ -138,14 +138,13 @@ class Preset:
             f'warmup_drops is {self.warmup_drops}: give fractions that increase')
         if self.n_hard >= self.n_train_patches: raise ValueError(f'n_hard is {self.n_hard}: '
             f'give fewer than the {self.n_train_patches} of n_train_patches')
-        if (self.metric, self.weights) == ('emd', 'sharp'): raise ValueError("weights is 'sharp' "
-            "and metric 'emd', whose weights do not learn: take paper or deepemd")
         if not any(getattr(self, name) for name in epochs): raise ValueError(
             f'{", ".join(epochs)} are all 0: give at least one of them')
     @property
     def learns_alone(self)->bool:
         "Whether the metric has something to learn while the encoder rests"
-        return self.metric == 'adaptive' or (self.metric, self.weights) == ('fixed', 'sharp')
+        learns_weights = self.weights == 'softmax' and self.weights_lr > 0
+        return self.metric == 'adaptive' or self.metric == 'fixed' and learns_weights
     def settings(self)->dict:
         "The settings by name, in values that JSON can hold"
         return {name: 'inf' if o == inf else o for name, o in asdict(self).items()}
@@ -166,7 +165,7 @@ def schedule(self:Preset,
     return step_decay(*steps[stage])
 
 # %% ../../nbs/training/presets.ipynb #dbb462e0
-_ours = dict(weights='sharp', sfc_epochs=20, sfc_lr=0.2)
+_ours = dict(sharpness=4., norm_power=3., weights_lr=0.05, sfc_epochs=20, sfc_lr=0.2)
 
 presets = dict(
     mini_imagenet=Preset(),

@@ -67,8 +67,9 @@ def rule_name(
     "How tables call the metric of a model"
     metric = model.metric
     if isinstance(metric, AdaptiveMetric):
-        return 'Adaptive Metric' + f', {metric.weights} weights'*(metric.weights != 'paper')
-    if isinstance(metric, CosineMetric): return 'prototype'  # a temperature changes no decision
+        own = f' ({metric.sharpness:g}, {metric.norm_power:g})'
+        return 'Adaptive Metric' + (own if metric.weights == 'softmax' else ", DeepEMD's weights")
+    if type(metric) is CosineMetric: return 'prototype'  # a temperature changes no decision
     if not isinstance(metric, EMDMetric): return type(metric).__name__
     changes = [f'{k} {v}' for k, v in metric.settings().items() if v != EMDMetric().settings()[k]]
     return ', '.join(['exact EMD', *changes])
@@ -110,9 +111,9 @@ def _plain_rows(model, bank, tasks, emd_episodes, rules):
     found, metric = {'prototype': _column_scores(CosineMetric(), bank, tasks)}, model.metric
     if emd_episodes:
         found['exact EMD'] = _column_scores(EMDMetric(), bank, _fewer(tasks, emd_episodes))
-    if isinstance(metric, AdaptiveMetric) and metric.weights != 'paper':
+    if isinstance(metric, AdaptiveMetric) and rule_name(model) != 'Adaptive Metric (1, 0)':
         paper = AdaptiveMetric(metric.n_features, modulated=False)
-        found["Adaptive Metric, paper's weights"] = _column_scores(paper, bank, tasks)
+        found['Adaptive Metric (1, 0)'] = _column_scores(paper, bank, tasks)
     return found | _baseline_rows(rules, bank, tasks, emd_episodes)
 
 # %% ../../nbs/training/results.ipynb #d242f1e9

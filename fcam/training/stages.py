@@ -37,7 +37,7 @@ from ..encoder import checkpointed
 from ..episodes import mean_prototypes, Task
 from ..evaluate import evaluate, task_features
 from ..images.store import ImageStore
-from ..metric import AdaptiveMetric, CosineMetric, EMDMetric
+from ..metric import AdaptiveMetric, CosineMetric, EMDMetric, EuclideanMetric
 from ..patches import AugmentedPatches, RandomPatches, Stream
 from .checkpoint import ResumingLearner, SaveState
 from .loaders import split_task
@@ -51,11 +51,13 @@ def metric_of(
 )->nn.Module: # `metric(query, proto)`
     "The metric that a preset names"
     p = preset
-    if p.metric == 'emd': return EMDMetric(weights=p.weights)
+    weights = dict(weights=p.weights, sharpness=p.sharpness, norm_power=p.norm_power)
+    if p.metric == 'emd': return EMDMetric(centre=p.centre, **weights)
     if p.metric == 'cosine': return CosineMetric(temperature=10.)
+    if p.metric == 'euclidean': return EuclideanMetric(temperature=10.)
     modulated = modulated and p.metric == 'adaptive'
-    return AdaptiveMetric(n_features, eps=p.eps, modulated=modulated, weights=p.weights,
-                          sharpness=p.sharpness, norm_power=p.norm_power)
+    return AdaptiveMetric(n_features, eps=p.eps, modulated=modulated, centre=p.centre,
+                          learn_weights=p.weights_lr > 0, **weights)
 
 # %% ../../nbs/training/stages.ipynb #22440dad
 def temperature_of(
@@ -83,7 +85,7 @@ def stage_optimizer(
 def weight_parameters(
     metric:nn.Module, # of a run
 )->list: # of parameters
-    "What a metric learns about the weights of patches: none but for sharp weights"
+    "What a metric learns about the weights of patches: nothing, unless it has `learn_weights`"
     return list(metric.parameters(recurse=False)) if isinstance(metric, AdaptiveMetric) else []
 
 def metric_groups(

@@ -19,7 +19,7 @@ from fcam.training.presets import choose_preset
 recipe = dict(color_jitter=0.4)                                # the warm-up, by the pilots of the notebook
 plan = dict(width=64, patch_size=32, scale=(0.2, 1.), bs=128, warmup_epochs=60, warmup_drops=(),
             calibration_lr=0.01, soft_weight=0.5, momentum=0.998, n_patches=9, n_iters=50, module_epochs=3, joint_epochs=3,
-            joint_lr=1e-3, weights='paper', eps=0.1, valid_patches=2, n_views=2, n_test=(5000, 600), sfc_epochs=100, sfc_lr=1.)
+            joint_lr=1e-3, eps=0.1, valid_patches=2, n_views=2, n_test=(5000, 600), sfc_epochs=100, sfc_lr=1.)
 teacher = 'calibration (teacher)'
 losses = { # about equal hours: 20 passes over one crop an image, forwards and backwards
     'L_CE alone, averaged': dict(soft_target='none', calibration_epochs=20),
@@ -30,8 +30,8 @@ losses = { # about equal hours: 20 passes over one crop an image, forwards and b
 metrics = {
     'meta-trained cosine': dict(metric='cosine'),
     'Adaptive Metric as in the paper': {},
-    'temperature 1/8 in (15), (16)': dict(weights='sharp', norm_power=0., sharpness=8.),
-    'sharp weights (4, 3)': dict(weights='sharp'),
+    'temperature 1/8 in (15), (16)': dict(sharpness=8., weights_lr=0.05),
+    'weights (4, 3)': dict(sharpness=4., norm_power=3., weights_lr=0.05),
 }
 classifiers = dict.fromkeys(('euclidean', 'matching', 'simpleshot', 'logistic_regression', 'dn4', 'mcl', 'frn', 'deepemd', 'emd'), {})
 
