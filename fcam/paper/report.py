@@ -292,9 +292,10 @@ def plot_claims(
     fig, ax = plt.subplots(figsize=(7, 0.9 + 0.4*len(claims)), layout='constrained')
     for y, claim in enumerate(claims):
         ax.errorbar(claim['mean'], y, xerr=claim['half'] or 0, fmt='o', color='tab:blue')
-        ax.plot(claim['per_seed'], [y + 0.2]*len(claim['per_seed']), '.', color='tab:gray')
-        if claim['paper'] is not None: ax.plot(claim['paper'], y, 'D', mfc='none',
-                                               color='tab:orange')
+        means = claim['difference']['means']
+        ax.plot(means, [y + 0.2]*len(means), '.', color='tab:gray')
+        if claim['paper_scaled'] is not None: ax.plot(claim['paper_scaled'], y, 'D', mfc='none',
+                                                      color='tab:orange')
     ax.axvline(0, color='black', lw=0.8)
     ax.set_yticks(range(len(claims)), [claim['claim'] for claim in claims], fontsize=8)
     unit = ' (percentage points)' if 'shot' in column or 'after' in column else ''

@@ -1,0 +1,77 @@
+"What the records of the experiments say: anybody can recompute their intervals and verdicts"
+import json
+import re
+from math import sqrt
+from pathlib import Path
+from statistics import stdev
+
+import pytest
+from scipy.stats import t
+
+from fcam.paper.claims import experiments
+from fcam.paper.experiments import verdict_words
+
+nbs = Path(__file__).parents[1]/'nbs'
+records = {path.stem: json.loads(path.read_text(encoding='utf-8'))
+           for path in sorted((nbs/'results').glob('*.json'))}
+records = {name: one for name, one in records.items() if 'experiment' in one}
+
+def test_every_experiment_has_its_record():
+    assert {one['experiment'] for one in records.values()} == set(experiments)
+
+def half_and_p(difference):
+    "The wider of the interval over the trainings and that over the tasks, and the larger p-value"
+    means, deviations, n_tasks = (difference[k] for k in ('means', 'deviations', 'n_tasks'))
+    n, tests = len(means), []
+    if n > 2: tests.append((stdev(means)/sqrt(n), n - 1))
+    if deviations and (n > 2 or difference['same_encoder']):
+        error = sqrt(sum(s*s/k for s, k in zip(deviations, n_tasks)))/n
+        tests.append((error, sum(n_tasks) - n))
+    mean = sum(means)/n
+    halves = [error*t.ppf(0.975, freedom) for error, freedom in tests]
+    p_values = [2*t.sf(abs(mean)/error, freedom) if error else float(mean == 0)
+                for error, freedom in tests]
+    return max(halves, default=None), max(p_values, default=None)
+
+@pytest.mark.parametrize('name', records)
+def test_verdicts_follow_from_the_record(name):
+    record = records[name]
+    claims = record['claims']
+    explored = sorted((one['p'] for one in claims if not one['primary'] and one['p'] is not None))
+    assert sum(one['primary'] for one in claims) <= 1
+    for one in claims:
+        mean, half, p = one['mean'], one['half'], one['p']
+        assert mean == pytest.approx(sum(one['difference']['means'])/len(one['difference']['means']))
+        if one['difference']['deviations'] or len(one['difference']['means']) > 2:
+            assert (half, p) == pytest.approx(half_and_p(one['difference']))
+        if not one['primary'] and p is not None:               # by Holm
+            p = max(min(1, q*(len(explored) - i)) for i, q in enumerate(explored) if q <= p)
+            assert one['p_corrected'] == pytest.approx(p)
+        word = 'not decided'
+        if half is not None and p < 0.05: word = 'shown' if mean > 0 else 'opposite shown'
+        elif half is not None and one['margin'] and abs(mean) + half <= one['margin']: word = 'level'
+        paper = one['paper_scaled']
+        if half is not None and word in ('shown', 'not decided') and paper is not None:
+            if paper > mean + half: word = "smaller than the paper's"
+        assert one['verdict'] == word
+    words = [one['verdict'] for one in claims if one['primary']]
+    assert record['verdict'] == (words or ['not decided'])[0]
+
+wrong = ('not decided at this size', 'first public implementation', 'sharp weights',
+         'gains what the paper says', 'does not beat the', 'Adaptive Metric, as the paper has it')
+refuted = ('does not hold', 'do not hold', 'refute')           # of a claim; a theorem may
+
+@pytest.mark.parametrize('path', [nbs.parent/'README.md', *sorted(nbs.rglob('*.ipynb'))],
+                         ids=lambda path: path.stem)
+def test_verdicts_have_one_of_five_words(path):
+    text = path.read_text(encoding='utf-8')
+    if path.suffix == '.ipynb':
+        cells = json.loads(text)['cells']
+        shown = (str(o.get('data', {}).get('text/markdown', '')) + str(o.get('text', ''))
+                 for cell in cells for o in cell.get('outputs', []))
+        text = ''.join(''.join(cell['source']) for cell in cells) + ''.join(shown)
+    about_claims = path.stem in ('README', 'index', 'all_results') or path.parts[-2] in ('tables', 'measured', 'paper')
+    words = wrong + refuted*about_claims
+    assert not [one for one in words if one.lower() in text.lower()]
+    for word in re.findall(r'\*\*([A-Z][^*\n]*)\.\*\*', text) if path.parent.name == 'tables' else []:
+        assert word.lower() in verdict_words or word == 'The claim'
