@@ -288,7 +288,6 @@ def meta_train(self:FCAMLearner,
             modules=lambda: [self.meta.model], state=state, start_accuracy=accuracy)
         self._save_stage(stage, encoder, metric)
         state = None
-    encoder.requires_grad_(True)
     return self
 
 # %% ../nbs/11_learner.ipynb #67c80ae3

@@ -285,7 +285,7 @@ class Classifier:
     def __init__(self,
         model:FCAM, # the trained model
         support:dict, # `{class: [images]}`, images of any kind that `load_image` takes
-        structured:bool=None, # structured FC; default: where classes have equally many images, > 1
+        structured:bool=None, # structured FC; default: where classes have equally many images
         seed:int=0, # of the crops
     ):
         support = image_lists(support)
@@ -297,7 +297,7 @@ class Classifier:
                 for name, images in support.items()]
         self.patches, self.features = zip(*sets)
         shots = {len(features) for features in self.features}
-        if structured is None: structured = len(shots) == 1 and shots != {1}
+        if structured is None: structured = len(shots) == 1
         if structured and len(shots) > 1: raise ValueError('structured FC needs as many images in '
             'every class: pass structured=False for mean prototypes')
         with eval_mode(model):
