@@ -229,10 +229,11 @@ def glyphs(cls:FewShotData,
     n_per_class:int=100, # images per class, 1 or more
     size:int=48, # height and width of an image in pixels, 16 or more
     seed:int=0, # fixes every image
+    layout:str='scattered', # small letters anywhere; 'centred': large ones in the middle
     **kwargs, # `letter` and `clutter`, for `glyph_arrays`
 )->FewShotData: # 64 training, 16 validation and 20 test classes
     "Letters of ten scripts over clutter, drawn from the fonts of matplotlib and kept in a cache"
-    data = cls.from_arrays(**glyph_arrays(n_per_class, size, seed, **kwargs))
+    data = cls.from_arrays(**glyph_arrays(n_per_class, size, seed, layout, **kwargs))
     data.name = data.benchmark = 'glyphs'
     return data
 

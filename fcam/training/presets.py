@@ -119,7 +119,7 @@ class Preset:
     joint_lr:float=5e-4 # halved every tenth of the stage
     train_bn:bool=True # BatchNorm in training mode in the joint stage
     activation_checkpointing:bool=True # compute activations twice there instead of storing them
-    n_valid:int=200 # tasks on the validation classes after an epoch
+    n_valid:int=400 # tasks on the validation classes after an epoch
     valid_images:int=640 # about as many of their images are used, at least those of a task
     valid_patches:int=9 # patches an image there, before meta-training
     n_views:int=4 # draws of the patches of a test image
@@ -179,8 +179,8 @@ presets = dict(
     quick=Preset(width=16, patch_size=32, n_patches=9, scale=(0.2, 1.), bs=64,
         pretrain_iters=400, warmup_epochs=10, warmup_drops=(), calibration_epochs=1,
         calibration_lr=0.005, soft_weight=0.5, momentum=0.99, n_iters=20, module_epochs=1,
-        joint_epochs=1, joint_lr=2e-3, activation_checkpointing=False, n_valid=100,
-        valid_patches=2, n_views=1, n_test=(300, 100), **_ours),
+        joint_epochs=1, joint_lr=2e-3, activation_checkpointing=False, valid_patches=2,
+        n_views=1, n_test=(300, 100), **_ours),
 )
 presets |= dict(
     glyphs=replace(presets['quick'], pretrain_iters=0, n_patches=5, warmup_epochs=8,
