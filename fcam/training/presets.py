@@ -51,7 +51,7 @@ _range_of = {name: interval for interval, names in {
 }.items() for name in names.split()}
 setting_words = dict( # setting to the words that it may be
     warmup_crops=('resized', 'padded'),
-    flips=('random', 'alternating'),
+    flips=('random', 'alternating', 'none'),
     rotation=rotations,
     soft_target=soft_targets,
     crops=crop_rules,
@@ -91,7 +91,7 @@ class Preset:
     warmup_drops:tuple=(0.25, 0.5, 0.75) # where it falls to a fifth; empty: one cycle
     warmup_crops:str='resized' # 'resized': as in calibration; 'padded': whole images, shifted
     color_jitter:float=0. # change of brightness, contrast and saturation in the warm-up; RFS: 0.4
-    flips:str='random' # of the warm-up; 'alternating': each image in every second epoch
+    flips:str='random' # 'alternating': in the warm-up each image every second epoch; 'none'
     rotation:str='none' # quarter turns that the warm-up predicts: 'none', 'one', 'four'
     rotation_weight:float=1. # of that prediction's loss
     average_epochs:int=0 # last epochs of the warm-up over which the weights are averaged

@@ -221,8 +221,8 @@ def patches_of(
 )->RandomPatches:
     "How an image of a run becomes patches; `ValueError` for a number that no grids have"
     p = preset
-    return RandomPatches(n_patches, p.patch_size, p.scale, mean=data.mean, std=data.std,
-                         crops=crops)
+    return RandomPatches(n_patches, p.patch_size, p.scale, flip=0.5*(p.flips != 'none'),
+                         mean=data.mean, std=data.std, crops=crops)
 
 def pretraining_callbacks(
     data:FewShotData, # whose validation classes are scored
@@ -232,7 +232,7 @@ def pretraining_callbacks(
 )->tuple: # `FeatureCalibration` and `EpisodeValidation`
     "The two callbacks of pretraining"
     p, crop = preset, partial(patches_of, data, preset)
-    flip = 0. if p.flips == 'alternating' else 0.5             # alternating: by the loader
+    flip = 0.5*(p.flips == 'random')                           # alternating: by the loader
     warmup = AugmentedPatches(p.warmup_crops == 'padded', p.color_jitter, flip=flip,
         n_patches=p.n_hard, size=p.patch_size, scale=p.scale, mean=data.mean, std=data.std)
     calibration = FeatureCalibration(crop(p.n_train_patches), n_hard=p.n_hard,
