@@ -21,7 +21,7 @@ from PIL import ImageOps
 from .core.checks import check_count
 from .core.device import megabytes
 from .images.benchmarks import cifar_arrays, cub_layout, mini_imagenet_layout
-from .images.benchmarks import tiered_imagenet_layout
+from .images.benchmarks import omniglot_arrays, tiered_imagenet_layout
 from .images.folders import check_disjoint, folder_layout, left_out_line, printable
 from .images.glyphs import glyph_arrays
 from .images.store import ImageStore, split_images
@@ -229,10 +229,11 @@ def glyphs(cls:FewShotData,
     n_per_class:int=100, # images per class, 1 or more
     size:int=48, # height and width of an image in pixels, 16 or more
     seed:int=0, # fixes every image
+    layout:str='scattered', # small letters anywhere; 'centred': large ones in the middle
     **kwargs, # `letter` and `clutter`, for `glyph_arrays`
 )->FewShotData: # 64 training, 16 validation and 20 test classes
     "Letters of ten scripts over clutter, drawn from the fonts of matplotlib and kept in a cache"
-    data = cls.from_arrays(**glyph_arrays(n_per_class, size, seed, **kwargs))
+    data = cls.from_arrays(**glyph_arrays(n_per_class, size, seed, layout, **kwargs))
     data.name = data.benchmark = 'glyphs'
     return data
 
@@ -299,6 +300,25 @@ def fc100(cls:FewShotData,
 )->FewShotData: # 60, 20 and 20 classes of 600 images, 32 x 32
     "FC100 (Oreshkin et al. 2018); `FileNotFoundError` if CIFAR-100 is not there"
     return _cifar(cls, 'fc100', path, **kwargs)
+
+# %% ../nbs/02_data.ipynb #968d889d
+@patch(cls_method=True)
+def omniglot(cls:FewShotData,
+    path=None, # folder that holds `omniglot-py`, as torchvision has it; None: the cache folder
+    download:bool=False, # fetch Omniglot (15 MB) if it is not there
+    background:str='all', # alphabets to learn from: 'all' 30, or five of them: 'small1', 'small2'
+    held_out:tuple=None, # of these, alphabets for validation; default: each sixth, or the last
+    rotations:bool=True, # quarter turns of training characters are classes of their own
+    size:int=52, # height and width of an image in pixels, at most 105
+)->FewShotData: # 20 drawings a class
+    """Omniglot (Lake et al. 2015): characters of the background's alphabets for training and
+    validation, of the evaluation's for the test; `FileNotFoundError` if they are not there.
+    For validation: Balinese, Early_Aramaic, Inuktitut, Mkhedruli, Tifinagh; Latin (small1);
+    Tagalog (small2)"""
+    sets = omniglot_arrays(path, download, background, held_out, rotations=rotations, size=size)
+    data = cls.from_arrays(**sets)
+    data.name = data.benchmark = 'omniglot'
+    return data
 
 # %% ../nbs/02_data.ipynb #93619c21
 @patch(cls_method=True)

@@ -43,6 +43,7 @@ class Stage(NamedTuple):
     "What a stage left: copies that later training does not touch"
     encoder:nn.Module # `(batch, 3, size, size) -> (batch, n_features)`
     metric:nn.Module=None # `metric(query, proto)`; None before meta-training
+    start_kept:bool=False # each epoch was worse: these are the weights at the stage's start
 
 # %% ../nbs/11_learner.ipynb #31525ece
 class FCAMLearner(ResumingLearner):
@@ -142,7 +143,7 @@ def _restore(learn, run):
         try: model = load_fcam(learn.folder/'stages'/name, encoder=deepcopy(learn.model[0]),
                                device=device)
         except FileNotFoundError: continue  # the disk was full when the stage was over
-        learn.stages[name] = Stage(model.encoder, model.metric)
+        learn.stages[name] = Stage(model.encoder, model.metric, 'start_kept' in model.info)
 
 @patch(as_prop=True)
 def folder(self:FCAMLearner)->Path:
@@ -168,19 +169,19 @@ def _remaining_stages(self:FCAMLearner, call, plan):
 
 @patch
 def _fit(self:FCAMLearner, fitted, call, stage, n_epochs, modules, state, start_accuracy):
-    "Fits one stage of the learner or of its `meta`, in the folder where there is one; its accuracy"
+    "Fits one stage of the learner or of its `meta`, in the folder where there is one"
     def more():
         outer = None if fitted is self else learner_state(self)
         return dict(history=self.history, stages=list(self.stages), outer=outer)
     run, metric = self.run_folder, getattr(get_model(fitted.model), 'metric', None)
     return fit_stage(fitted, self.history, stage, n_epochs=n_epochs, modules=modules,
         schedule=stage_schedule(self.preset, stage, metric), start_accuracy=start_accuracy,
-        save=run and run.saver(call, stage, state=state, more=more)).best
+        save=run and run.saver(call, stage, state=state, more=more))
 
 @patch
-def _save_stage(self:FCAMLearner, name, encoder, metric=None, head=None):
+def _save_stage(self:FCAMLearner, name, best, encoder, metric=None, head=None):
     "Keeps what a stage left, in memory and in the folder"
-    self.stages[name] = Stage(deepcopy(encoder), deepcopy(metric))
+    self.stages[name] = Stage(deepcopy(encoder), deepcopy(metric), best.epoch_of_best == 0)
     if not self.run_folder or not is_main(): return
     try:
         path = self.fcam(name).save(self.folder/'stages'/name)
@@ -223,16 +224,16 @@ def _pretraining_stage(self:FCAMLearner, stage, n_epochs, state, start_accuracy)
     def modules():
         teacher = [self.momentum_teacher.teacher] if averaged or not warmup else []
         return [self.model, *teacher]
-    accuracy = self._fit(self, 'pretrain', stage, n_epochs=n_epochs, modules=modules,
-                         state=state, start_accuracy=start_accuracy)
+    best = self._fit(self, 'pretrain', stage, n_epochs=n_epochs, modules=modules,
+                     state=state, start_accuracy=start_accuracy)
     model, teacher = get_model(self.model), self.momentum_teacher.teacher
     if warmup and averaged: model.load_state_dict(teacher.state_dict())
     encoder, head = model
     if not warmup:
-        self._save_stage('calibration (student)', encoder, head=head)
+        self._save_stage('calibration (student)', best, encoder, head=head)
         encoder, head = teacher
-    self._save_stage('warm-up' if warmup else 'calibration (teacher)', encoder, head=head)
-    return accuracy
+    self._save_stage('warm-up' if warmup else 'calibration (teacher)', best, encoder, head=head)
+    return best.accuracy
 
 # %% ../nbs/11_learner.ipynb #bd55e4b7
 @patch
@@ -284,10 +285,11 @@ def meta_train(self:FCAMLearner,
         encoder.requires_grad_(not alone)
         self.meta.model.encoder_eval = alone or not p.train_bn
         self.meta.opt_func = stage_optimizer(p, stage)
-        accuracy = self._fit(self.meta, 'meta_train', stage, n_epochs=plan[stage],
+        best = self._fit(self.meta, 'meta_train', stage, n_epochs=plan[stage],
             modules=lambda: [self.meta.model], state=state, start_accuracy=accuracy)
-        self._save_stage(stage, encoder, metric)
-        state = None
+        self._save_stage(stage, best, encoder, metric)
+        state, accuracy = None, best.accuracy
+    encoder.requires_grad_(True)
     return self
 
 # %% ../nbs/11_learner.ipynb #67c80ae3
@@ -298,13 +300,14 @@ def fcam(self:FCAMLearner,
     "The model after a stage, or as it stands; `ValueError` for a stage that was not trained"
     if stage is not None and stage not in self.stages:
         raise ValueError(f'stage {stage!r} was not trained: there are {list(self.stages)}')
-    if stage is not None: encoder, metric = self.stages[stage]
+    if stage is not None: encoder, metric, _ = self.stages[stage]
     elif self.meta is not None: encoder, metric = self.meta.model.encoder, self.meta.model.metric
     else: encoder, metric = self.encoder, None
     p = self.preset
     metric = metric or metric_of(p, n_features_of(encoder, p.patch_size), modulated=False)
     info = dict(data=self.data.name, benchmark=self.data.benchmark, preset=p.settings(),
                 epochs=len(self.history), precision=self.precision)
+    if stage and self.stages[stage].start_kept: info['start_kept'] = True
     if self.initial_weights: info['start'] = self.initial_weights
     model = FCAM(deepcopy(encoder), deepcopy(metric), deepcopy(self.patches),
         score_temperature=temperature_of(metric, p), classes=self.data.splits, n_test=p.n_test,

@@ -106,8 +106,9 @@ def make_command(
 # %% ../../nbs/commands/options.ipynb #903b488a
 benchmarks = dict( # name to the kind of its files and what it is
     glyphs=('glyphs', 'letters of ten scripts: needs no download'),
-    cifar_fs=('cifar', 'CIFAR-FS, 64 + 16 + 20 classes of CIFAR-100'),
-    fc100=('cifar', 'FC100, 60 + 20 + 20 classes of CIFAR-100'),
+    cifar_fs=('torchvision', 'CIFAR-FS, 64 + 16 + 20 classes of CIFAR-100'),
+    fc100=('torchvision', 'FC100, 60 + 20 + 20 classes of CIFAR-100'),
+    omniglot=('torchvision', 'Omniglot, characters of 50 alphabets'),
     mini_imagenet=('files', 'mini-ImageNet, 64 + 16 + 20 classes, with --path'),
     tiered_imagenet=('files', 'tieredImageNet, 351 + 97 + 160 classes, with --path'),
     cub=('files', 'CUB-200-2011, 100 + 50 + 50 classes, with --path'),
@@ -145,7 +146,7 @@ def check_data(
     data:str, # `glyphs`, a benchmark's name, or a folder
     path:str=None, # where a benchmark's files are
     size:str=None, # shorter side of the images, pixels, or full
-)->str: # the kind of its files: 'glyphs', 'cifar', 'files' or 'folder'
+)->str: # the kind of its files: 'glyphs', 'torchvision', 'files' or 'folder'
     "What kind of data a name means; `ValueError` or `FileNotFoundError` says what is missing"
     kind = benchmarks.get(data, ['folder'])[0]
     if kind == 'files' and path is None: raise ValueError(
@@ -163,7 +164,7 @@ def load_data(
     path:str=None, # where a benchmark's files are
     splits:str=None, # for a folder: a JSON file, the name of a published split, or a dict
     split_seed:int=None, # divides the classes of a folder that has no split; default: 0
-    download:bool=False, # fetch CIFAR-100 where it is not there
+    download:bool=False, # fetch CIFAR-100 or Omniglot where it is not there
     size:str=None, # shorter side of the images, pixels, or full; default: as large as crops need
     skip_broken:bool=False, # leave out image files that cannot be read
 ): # `FewShotData`
@@ -173,7 +174,7 @@ def load_data(
     from fcam.data import FewShotData
     files = dict(size=size, skip_broken=skip_broken)
     if kind == 'glyphs': return FewShotData.glyphs()
-    if kind == 'cifar': return getattr(FewShotData, data)(path, download=download)
+    if kind == 'torchvision': return getattr(FewShotData, data)(path, download=download)
     if kind == 'files': return getattr(FewShotData, data)(path, **files)
     return FewShotData.from_folder(data, splits=splits, seed=split_seed or 0, **files)
 

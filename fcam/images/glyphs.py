@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageFont
 
-from ..core.checks import check_count, check_number
+from ..core.checks import check_choice, check_count, check_number
 
 # %% auto #0
 __all__ = ['cache_folder', 'glyph_arrays']
@@ -87,7 +87,10 @@ def _warped(masks, transformations, size):
     return F.grid_sample(masks, grid, align_corners=False)
 
 # %% ../../nbs/images/glyphs.ipynb #d7496d56
-def _draw_glyphs(masks, fragments, size, generator, letter=(0.55, 0.8), clutter=5):
+_layouts = dict(scattered=dict(letter=(0.3, 0.45), clutter=6),
+                centred=dict(letter=(0.55, 0.8), clutter=5))
+
+def _draw_glyphs(masks, fragments, size, generator, letter, clutter):
     """Images `(n, 3, size, size)` of characters `(n, 1, side, side)` in [0, 1]: random colours,
     place, size and slant, over a background of so many `fragments` of characters"""
     n = len(masks)
@@ -139,16 +142,20 @@ def glyph_arrays(
     n_per_class:int=100, # images per class, 1 or more
     size:int=48, # height and width of an image in pixels, 16 or more
     seed:int=0, # fixes every image
-    letter:tuple=(0.55, 0.8), # smallest and largest side of a letter, fraction of the image's
-    clutter:int=5, # pieces of other letters behind it
+    layout:str='scattered', # small letters anywhere; 'centred': large ones in the middle
+    letter:tuple=None, # smallest and largest side of a letter, fraction of the image's
+    clutter:int=None, # pieces of other letters behind it; default of both: by the layout
 )->dict: # 'train', 'valid', 'test' to `{class: (n_per_class, 3, size, size) uint8 array}`
     "Images of 64 training, 16 validation and 20 test letters; `ValueError` for bad numbers"
     check_count('n_per_class', n_per_class)
     check_count('size', size, '[16, inf)')
     check_count('seed', seed, '[-9223372036854775807, 9223372036854775807]')
-    low, high = (check_number('letter', side, '[0.1, 1]') for side in letter)
+    look = dict(_layouts[check_choice('layout', layout, _layouts)])
+    if letter is not None:
+        look['letter'] = tuple(check_number('letter', side, '[0.1, 1]') for side in letter)
+    if clutter is not None: look['clutter'] = check_count('clutter', clutter, '[0, 1000]')
+    (low, high), clutter = look.values()
     if low > high: raise ValueError(f'letter is {letter}: give the smallest side first')
-    look = dict(letter=(low, high), clutter=check_count('clutter', clutter, '[0, 1000]'))
     def draw():
         generator, res = torch.Generator().manual_seed(seed), {}
         for k, chars in _GLYPHS.items():
@@ -163,7 +170,7 @@ def glyph_arrays(
             res[k] = torch.cat(parts).numpy()
         return res
     name = f'v1-mpl{matplotlib.__version__}-pil{PIL.__version__}-n{n_per_class}-s{size}-seed{seed}'
-    if look != dict(letter=(0.55, 0.8), clutter=5): name += f'-{letter[0]}-{letter[1]}-{clutter}'
+    if look != _layouts['centred']: name += f'-{low}-{high}-{clutter}'
     arrays = _cached_arrays(f'glyphs-{name}.npz', draw)
     sets = {}
     for k, chars in _GLYPHS.items():

@@ -153,7 +153,7 @@ def fcam_reproduce(
     data:str=None, # as in fcam_train; default: glyphs
     path:str=None, # where the files of a benchmark are
     splits:str=None, # for a folder: a JSON file of class names, or a published split (cifar_fs)
-    download:bool=False, # fetch CIFAR-100 if it is not there
+    download:bool=False, # fetch CIFAR-100 or Omniglot if it is not there
     skip_broken:bool=False, # leave out image files that cannot be read, and count them
     other:str=None, # second data set, for cross_domain; default: cifar_fs where it is at hand
     other_path:str=None, # where its files are

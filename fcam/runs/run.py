@@ -67,8 +67,9 @@ class StageProgress(Callback):
         text = f'{self.stage}: {self.n_done} epoch{"s"*(self.n_done > 1)} in {spent}'
         best = getattr(self.learn, 'keep_best', None)
         if best and best.epoch_of_best:
-            text += f', kept epoch {best.epoch_of_best}: {best.best:.2f} %'
-        elif best: text += f', none better than its start ({best.best:.2f} %), whose weights stay'
+            text += f', kept epoch {best.epoch_of_best}: {best.accuracy.mean:.2f} %'
+        elif best:
+            text += f', each worse than its start ({best.accuracy.mean:.2f} %), whose weights stay'
         self.log.line(text)
 
 # %% ../../nbs/runs/run.ipynb #e90dc82a

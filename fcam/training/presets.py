@@ -50,7 +50,7 @@ _range_of = {name: interval for interval, names in {
 }.items() for name in names.split()}
 setting_words = dict( # setting to the words that it may be
     warmup_crops=('resized', 'padded'),
-    flips=('random', 'alternating'),
+    flips=('random', 'alternating', 'none'),
     rotation=rotations,
     soft_target=soft_targets,
     crops=crop_rules,
@@ -90,7 +90,7 @@ class Preset:
     warmup_drops:tuple=(0.25, 0.5, 0.75) # where it falls to a fifth; empty: one cycle
     warmup_crops:str='resized' # 'resized': as in calibration; 'padded': whole images, shifted
     color_jitter:float=0. # change of brightness, contrast and saturation in the warm-up; RFS: 0.4
-    flips:str='random' # of the warm-up; 'alternating': each image in every second epoch
+    flips:str='random' # 'alternating': in the warm-up each image every second epoch; 'none'
     rotation:str='none' # quarter turns that the warm-up predicts: 'none', 'one', 'four'
     rotation_weight:float=1. # of that prediction's loss
     average_epochs:int=0 # last epochs of the warm-up over which the weights are averaged
@@ -119,7 +119,7 @@ class Preset:
     joint_lr:float=5e-4 # halved every tenth of the stage
     train_bn:bool=True # BatchNorm in training mode in the joint stage
     activation_checkpointing:bool=True # compute activations twice there instead of storing them
-    n_valid:int=200 # tasks on the validation classes after an epoch
+    n_valid:int=400 # tasks on the validation classes after an epoch
     valid_images:int=640 # about as many of their images are used, at least those of a task
     valid_patches:int=9 # patches an image there, before meta-training
     n_views:int=4 # draws of the patches of a test image
@@ -178,8 +178,8 @@ presets = dict(
     quick=Preset(width=16, patch_size=32, n_patches=9, scale=(0.2, 1.), bs=64,
         pretrain_iters=400, warmup_epochs=10, warmup_drops=(), calibration_epochs=1,
         calibration_lr=0.005, soft_weight=0.5, momentum=0.99, n_iters=20, module_epochs=1,
-        joint_epochs=1, joint_lr=2e-3, activation_checkpointing=False, n_valid=100,
-        valid_patches=2, n_views=1, n_test=(300, 100), **_ours),
+        joint_epochs=1, joint_lr=2e-3, activation_checkpointing=False, valid_patches=2,
+        n_views=1, n_test=(300, 100), **_ours),
 )
 presets |= dict(
     glyphs=replace(presets['quick'], pretrain_iters=0, n_patches=5, warmup_epochs=8,

@@ -129,7 +129,7 @@ def results_table(
     emd_episodes:int=600, # at most so many in the rows of exact EMD; 0 leaves them out
     baselines=(), # more rules, as `chosen_rules`
     train:ImageStore=None, # images of the training classes, whose mean SimpleShot takes
-)->DataFrame: # of `Accuracy`; its `attrs` hold `n_way` and `n_query`
+)->DataFrame: # of `Accuracy`; its `attrs` hold the task, and stages that kept their start
     "Accuracy after every stage by several rules; `ValueError` for no model or impossible tasks"
     if not isinstance(models, dict) or not models: raise ValueError(
         f'models is {type(models).__name__} of no stage: give {{stage: FCAM}}, as load_stages does')
@@ -158,6 +158,8 @@ def results_table(
         | _column_scores(model.metric, bank, many, structured=True, sfc=model.sfc))
     table = DataFrame(rows)
     table.attrs = dict(n_way=tasks[0].n_way, n_query=tasks[0].n_query)
+    unchanged = [stage for stage, model in models.items() if 'start_kept' in model.info]
+    if unchanged: table.attrs['start_kept'] = unchanged
     return table
 
 # %% ../../nbs/training/results.ipynb #00d9d759
@@ -210,11 +212,13 @@ def table_text(
     table:DataFrame, # of `results_table`
     n_classes:int, # that the tasks were drawn from
 )->str: # with a caption
-    "A table as it is printed, and what its numbers are"
+    "A table as it is printed, and what its numbers are; * marks stages that kept their start"
     n_way, n_query = table.attrs['n_way'], table.attrs['n_query']
-    return (f'\n{table.to_string(index=False)}\n\n'
+    marked = {stage: f'{stage} *' for stage in table.attrs.get('start_kept', [])}
+    note = '; * each epoch was worse than the start of the stage, whose weights stay'
+    return (f'\n{table.replace({"stage": marked}).to_string(index=False)}\n\n'
             f'{n_way}-way accuracy on {n_classes} test classes, {episode_counts(table)}, '
-            f'{n_query} queries a class, 95 % intervals over the episodes')
+            f'{n_query} queries a class, 95 % intervals over the episodes' + note*bool(marked))
 
 # %% ../../nbs/training/results.ipynb #3e6649ba
 _stages = ('warm-up', 'calibration (student)', 'calibration (teacher)', 'module', 'joint')

@@ -18,7 +18,6 @@ import torch
 from fastai.callback.core import Callback
 from fastai.callback.fp16 import MixedPrecision
 from fastai.callback.schedule import ParamScheduler
-from fastai.callback.tracker import TrackerCallback
 from fastai.callback.training import GradientAccumulation
 from fastai.data.core import DataLoaders
 from fastai.learner import Learner, ValueMetric
@@ -35,7 +34,7 @@ from ..core.distributed import main_prints, n_ranks, several
 from ..data import FewShotData
 from ..encoder import checkpointed
 from ..episodes import mean_prototypes, Task
-from ..evaluate import evaluate, task_features
+from ..evaluate import Accuracy, evaluate, task_features
 from ..images.store import ImageStore
 from ..metric import AdaptiveMetric, CosineMetric, EMDMetric, EuclideanMetric
 from ..patches import AugmentedPatches, RandomPatches, Stream
@@ -125,14 +124,14 @@ def check_tasks(
 
 # %% ../../nbs/training/stages.ipynb #156fd9ae
 class EpisodeValidation(Callback):
-    "After each epoch, `accuracy` on fixed 1-shot tasks of the validation classes, in percent"
+    "After each epoch, `accuracy` on fixed 1-shot tasks of the validation classes"
     order = 45
     def __init__(self,
         candidate:callable, # gives `(encoder, metric)` to be scored
         store:ImageStore, # images of the validation classes
         patches:RandomPatches, # how an image becomes patches here
         n_query:int=15, # query images a class, fewer where a class has fewer
-        n_episodes:int=200, # tasks
+        n_episodes:int=400, # tasks
         seed:int=0, # of tasks, crops and pool, the same after every epoch
         n_images:int=None, # about as many images are used, at least those of a task; default: all
         precision:str='float32', # 'float32', 'bfloat16' or 'float16'
@@ -150,35 +149,37 @@ class EpisodeValidation(Callback):
     def after_train(self):
         if not hasattr(self.learn, 'lr_finder'): self.accuracy = self.score()
     def value(self):
-        "The latest accuracy, for `ValueMetric`"
-        return self.accuracy
-    def score(self)->float: # percent
+        "The latest accuracy in percent, for `ValueMetric`"
+        return self.accuracy and self.accuracy.mean
+    def score(self)->Accuracy: # over the tasks
         "The accuracy of the candidate as it stands; its modes and weights stay as they are"
         encoder, metric = self.candidate()
         bank = task_features(encoder, self.store, self.patches, [self.task],
                              precision=self.precision)
-        return evaluate(metric, bank, self.task).mean
+        return evaluate(metric, bank, self.task)
 
 # %% ../../nbs/training/stages.ipynb #f05c81d9
-class KeepBest(Remembering, TrackerCallback):
-    "Copies of some modules where their validation accuracy was best; `restore` puts them back"
-    order, remembered = 70, ('best', 'epoch_of_best', 'states')
+class KeepBest(Remembering, Callback):
+    """Copies of some modules where their validation accuracy was best; `restore` puts them back.
+    The start counts only where each epoch is worse by more than the interval of the difference"""
+    order, remembered = 70, ('per_episode', 'epoch_of_best', 'states')
     def __init__(self,
         modules:callable, # gives the list of modules to copy
-        start_accuracy:float=None, # of the weights at the start, percent; default: it is measured
+        start_accuracy:Accuracy=None, # of the weights at the start; default: it is measured
     ):
-        super().__init__('valid_accuracy', comp=np.greater)
         store_attr()
         self.states, self.epoch_of_best = None, None
+    accuracy = property(lambda self: Accuracy(self.per_episode), doc='Of the copied weights')
     def before_train(self):
         if self.states is not None: return
-        if self.start_accuracy is None: self.start_accuracy = self.learn.episode_validation.score()
-        self._copy(self.start_accuracy, 0)
+        self._copy(self.start_accuracy or self.learn.episode_validation.score(), 0)
     def after_epoch(self):
-        super().after_epoch()
-        if self.new_best: self._copy(self.best, self.epoch + 1)
+        found = self.learn.episode_validation.accuracy
+        gain, from_start = found - self.accuracy, self.epoch_of_best == 0
+        worse = gain.mean < -gain.ci95
+        if gain.mean > 0 or from_start and not worse: self._copy(found, self.epoch + 1)
     def _copy(self, accuracy, n_epochs):
-        self.best, self.epoch_of_best = accuracy, n_epochs
+        self.per_episode, self.epoch_of_best = accuracy.per_episode, n_epochs
         self.states = [deepcopy(get_model(module).state_dict()) for module in self.modules()]
     def restore(self):
         "Puts the best weights back; nothing where no training has begun"
@@ -222,8 +223,8 @@ def patches_of(
 )->RandomPatches:
     "How an image of a run becomes patches; `ValueError` for a number that no grids have"
     p = preset
-    return RandomPatches(n_patches, p.patch_size, p.scale, mean=data.mean, std=data.std,
-                         crops=crops)
+    return RandomPatches(n_patches, p.patch_size, p.scale, flip=0.5*(p.flips != 'none'),
+                         mean=data.mean, std=data.std, crops=crops)
 
 def pretraining_callbacks(
     data:FewShotData, # whose validation classes are scored
@@ -233,7 +234,7 @@ def pretraining_callbacks(
 )->tuple: # `FeatureCalibration` and `EpisodeValidation`
     "The two callbacks of pretraining"
     p, crop = preset, partial(patches_of, data, preset)
-    flip = 0. if p.flips == 'alternating' else 0.5             # alternating: by the loader
+    flip = 0.5*(p.flips == 'random')                           # alternating: by the loader
     warmup = AugmentedPatches(p.warmup_crops == 'padded', p.color_jitter, flip=flip,
         n_patches=p.n_hard, size=p.patch_size, scale=p.scale, mean=data.mean, std=data.std)
     calibration = FeatureCalibration(crop(p.n_train_patches), n_hard=p.n_hard,
@@ -280,7 +281,7 @@ def fit_stage(
     schedule:callable, # from the fraction of the stage to the learning rate, or one a group
     modules:callable, # gives the modules whose best state is kept
     save:SaveState=None, # writes checkpoints, and knows where to begin
-    start_accuracy:float=None, # of the weights at the start, percent; default: it is measured
+    start_accuracy:Accuracy=None, # of the weights at the start; default: it is measured
 )->KeepBest: # what was kept
     "Trains one stage and puts its best weights back"
     learn.stage, best = stage, KeepBest(modules, start_accuracy)
@@ -294,7 +295,7 @@ def fit_stage(
             if hasattr(learn, 'half_precision'): learn.half_precision.leave()
             best.restore()
     if best.epoch_of_best == 0:
-        show(f'no epoch of {stage} was better than its start: the weights are those of the start')
+        show(f'each epoch of {stage} was worse than its start: the weights are those of the start')
     return best
 
 # %% ../../nbs/training/stages.ipynb #7bb7688c
