@@ -289,7 +289,6 @@ def meta_train(self:FCAMLearner,
             modules=lambda: [self.meta.model], state=state, start_accuracy=accuracy)
         self._save_stage(stage, best, encoder, metric)
         state, accuracy = None, best.accuracy
-    encoder.requires_grad_(True)
     return self
 
 # %% ../nbs/11_learner.ipynb #67c80ae3
