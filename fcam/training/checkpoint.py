@@ -11,6 +11,7 @@ import pickle
 import random
 from copy import deepcopy
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from fastcore.basics import store_attr
 from torch import nn, Tensor
 
 from ..core.distributed import from_main, gathered, is_main, main_prints, n_ranks, rank
-from ..core.files import lock_folder, replacing, save_tensors, user_path
+from ..core.files import lock_folder, save_tensors, user_path, write_file
 from ..data import FewShotData
 from ..encoder import n_features_of
 from ..model import load_fcam, read_tensors
@@ -36,8 +37,9 @@ def write_state(
     state:dict, # of tensors, numbers, words, None, and lists, tuples and dicts of them
 )->Path: # of the file
     "Writes a state by `torch.save`, all at once; `OSError` where that cannot be done"
-    with replacing(path) as partial: torch.save(state, partial)
-    return Path(path)
+    content = BytesIO()               # where torch writes to a full disk, it is no OSError
+    torch.save(state, content)
+    return write_file(path, content.getvalue())
 
 def read_state(
     path, # of the file
