@@ -19,7 +19,7 @@ from ..training.presets import choose_preset, presets
 # %% ../../nbs/paper/reproduce.ipynb #9b048757
 class Size(NamedTuple):
     "How large an experiment is"
-    preset:str # name in `presets`; None: that of the benchmark
+    preset:str # name in `presets` where the data have none of their own; None: that of the paper
     settings:dict # that differ
     structured:bool # structured FC for several shots, as the paper; or mean prototypes
     n_images:int # of a class, at most; None: all
@@ -28,8 +28,8 @@ class Size(NamedTuple):
 _paper = dict(sharpness=1., norm_power=0., weights_lr=0., eps=0.1, sfc_epochs=100, sfc_lr=1.)
 sizes = dict(
     tiny=Size('tiny', _paper, False, 20, 'seconds, for tests; decides nothing'),
-    small=Size('glyphs', _paper | dict(n_test=(600, 200)), True, 100,
-               'minutes on two processor cores'),
+    small=Size('quick', _paper | dict(n_patches=9, n_test=(600, 200)), True, None,
+               'hours on two processor cores; row by row minutes'),
     full=Size(None, _paper, True, None, 'the preset of the benchmark, for a GPU'))
 
 # %% ../../nbs/paper/reproduce.ipynb #6e992868
@@ -98,6 +98,7 @@ def _preset(data, size, options):
     "The settings of a size on some data"
     chosen = sizes[size]
     name = chosen.preset or options.get('splits')              # whose classes a folder has
+    if size == 'small' and data.benchmark in ('glyphs', 'omniglot'): name = data.benchmark
     settings = chosen.settings | single_settings(dict(set=options.get('set', [])))
     return choose_preset(data, name if name in presets else None, **settings)
 
@@ -159,7 +160,7 @@ def fcam_reproduce(
     other_path:str=None, # where its files are
     other_splits:str=None, # for a folder: its split
     size:str=None, # small (default), full, tiny
-    seeds:int=None, # trainings; default: 3, or what the experiment needs
+    seeds:int=None, # trainings; default: 8, 3 or 1, as the experiment needs
     rows:list=None, # name or number of a row, may be given again; default: all rows
     set:list=None, # name=value: a setting for all rows, may be given again
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
@@ -167,7 +168,7 @@ def fcam_reproduce(
     out:str=None, # folder for everything, shared by all experiments; default: runs/reproduce
     quiet:bool=False, # print only the reports
 ): # a list of `Report`
-    "Run a table or figure of the paper again, and say which of its claims hold."
+    "Run a table or figure of the paper again, and say what it shows."
     if name != 'list': return _run(given_options(locals()))
     print(experiment_list())
 
