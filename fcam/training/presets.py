@@ -185,7 +185,7 @@ presets = dict(
 presets |= dict(
     glyphs=replace(presets['quick'], pretrain_iters=0, n_patches=5, scale=(0.3, 1.),
         warmup_epochs=16, warmup_lr=0.05, calibration_epochs=2, calibration_lr=0.03, n_iters=50,
-        n_tasks_per_step=2, joint_lr=0.01),
+        n_tasks_per_step=2, weights_lr=0.01, joint_lr=0.01),
     omniglot=replace(presets['quick'], width=24, scale=(0.5, 1.), flips='none', warmup_epochs=4,
         n_tasks_per_step=2),
     tiny=replace(presets['quick'], width=4, patch_size=16, n_patches=3, n_train_patches=2,
