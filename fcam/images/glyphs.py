@@ -87,7 +87,7 @@ def _warped(masks, transformations, size):
     return F.grid_sample(masks, grid, align_corners=False)
 
 # %% ../../nbs/images/glyphs.ipynb #d7496d56
-_layouts = dict(scattered=dict(letter=(0.3, 0.45), clutter=6),
+_layouts = dict(scattered=dict(letter=(0.3, 0.45), clutter=4),
                 centred=dict(letter=(0.55, 0.8), clutter=5))
 
 def _draw_glyphs(masks, fragments, size, generator, letter, clutter):
