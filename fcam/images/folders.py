@@ -17,7 +17,7 @@ __all__ = ['image_files', 'class_folders', 'printable', 'left_out_line', 'check_
            'class_files', 'find_classes', 'folder_layout']
 
 # %% ../../nbs/images/folders.ipynb #1bf47e95
-_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.apng', '.bmp', '.dib', '.gif', '.webp',
+_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.apng', '.bmp', '.dib', '.gif', '.webp', '.mpo',
              '.tif', '.tiff', '.ppm', '.pgm', '.pbm', '.pnm', '.jp2', '.avif'}
 
 def image_files(
