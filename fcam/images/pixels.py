@@ -79,6 +79,9 @@ def _opened(file):
             heic = heic or str(path).lower().endswith(('.heic', '.heif'))
             if heic and 'HEIF' not in known_formats():
                 reason = 'it is HEIC, which Pillow cannot read: convert it, or install pillow-heif'
+            with suppress(OSError, TypeError), open(path, 'rb') as opened:
+                if opened.read(24) == b'version https://git-lfs.':
+                    reason = 'it is a pointer of git-lfs: fetch the image by git lfs pull'
         raise ValueError(f'the {name} cannot be read: {reason}') from e
 
 # %% ../../nbs/images/pixels.ipynb #dd970751

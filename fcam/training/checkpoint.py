@@ -177,7 +177,8 @@ class RunFolder:
             if folder.is_symlink(): raise ValueError(f'{folder} is a link to another folder, where '
                 'the run would write: put that folder itself in the place of the link')
         if not file.exists():
-            known = (self.path/'config.json').exists() or (self.path/'stages').exists()
+            known = (self.path/'config.json').exists() or (
+                (self.path/'stages').exists() and not (self.path/'run.json').exists())
             if known: raise ValueError(f'{self.path} holds a model but no checkpoint to go on '
                                        'from: choose another folder')
             return None
