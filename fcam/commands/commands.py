@@ -256,17 +256,23 @@ def fcam_predict(
     words, left_out = given_options(locals()), {}
     paths, examples = image_paths(images, left_out), support_from_folder(support, left_out)
     check_out(words)
+    from fcam.images.folders import left_out_line, printable
     from fcam.model import load_fcam                            # and with it torch: seconds
     from fcam.runs.record import named_device
     fcam = load_fcam(model, device=named_device(device), precision=precision or 'auto')
     clf = fcam.classifier(examples, structured=False if mean else None)
+    notes, copies = [left_out_line(left_out)] if left_out else [], {}
+    for name, files in examples.items():
+        for file in files: copies.setdefault(file.read_bytes(), {}).setdefault(name, file)
+    notes += ['the same image in several classes: ' + ', '.join(map(printable, o.values()))
+              for o in copies.values() if len(o) > 1]
     with results_folder(out, 'runs/predict') as folder:
-        return _predict(clf, paths, folder, words, left_out)
+        return _predict(clf, paths, folder, words, notes)
 
 # %% ../../nbs/commands/commands.ipynb #1bb58848
-def _predict(clf, paths, folder, words, left_out):
+def _predict(clf, paths, folder, words, notes):
     "Classifies, prints, and keeps the predictions, then figures"
-    from fcam.images.folders import left_out_line, printable
+    from fcam.images.folders import printable
     from fcam.runs.record import machine, model_facts, Record, RunLog
     log, rows = RunLog(quiet='quiet' in words), []
     decisions, broken, n_figures = [], [], words.get('figures', 20)
@@ -274,7 +280,7 @@ def _predict(clf, paths, folder, words, left_out):
         command_line=command_line('fcam_predict', words), precision=clf.precision,
         support=str(user_path(words['support']).resolve()),
         model=model_facts(words['model'], clf.model), classes=clf.classes)
-    if left_out: log.line(left_out_line(left_out))
+    for note in notes: log.line(note)
     for i, path in enumerate(paths):
         log.status(f'image {i + 1} of {len(paths)}')
         try: found = clf.decide(path)

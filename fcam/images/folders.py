@@ -17,8 +17,8 @@ __all__ = ['image_files', 'class_folders', 'printable', 'left_out_line', 'check_
            'class_files', 'find_classes', 'folder_layout']
 
 # %% ../../nbs/images/folders.ipynb #1bf47e95
-_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.apng', '.bmp', '.dib', '.gif', '.webp', '.mpo',
-             '.tif', '.tiff', '.ppm', '.pgm', '.pbm', '.pnm', '.jp2', '.avif'}
+_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.apng', '.bmp', '.dib', '.gif', '.webp',
+             '.mpo', '.tif', '.tiff', '.ppm', '.pgm', '.pbm', '.pnm', '.jp2', '.avif'}
 
 _SYSTEM = '.', '__', '@eaDir', '$RECYCLE', 'lost+found', 'System Volume'     # folders of systems
 
@@ -43,7 +43,8 @@ def image_files(
         if 'HEIF' in known_formats(): known = _SUFFIXES | set(heic)
     for file in sorted(files):
         suffix = file.suffix.lower()
-        reason = 'in HEIC: convert them, or install pillow-heif' if suffix in heic else 'of other kinds'
+        reason = 'of other kinds'
+        if suffix in heic: reason = 'in HEIC: convert them, or install pillow-heif'
         if suffix not in known: found.setdefault(reason, []).append(file)
     return sorted(o for o in files if o.suffix.lower() in known)
 
