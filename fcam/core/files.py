@@ -120,7 +120,8 @@ def new_folder(
 )->Path: # not made yet
     "The path of a folder for new results; `ValueError` where it holds anything"
     path = user_path(out)
-    try: names = {file.name for file in path.iterdir()}
+    try: names = {file.name for file in path.iterdir()         # an empty lock file is ours
+                  if file.name != '.lock' or file.stat().st_size}
     except FileNotFoundError: return path
     except OSError as e: raise ValueError(
         f'the folder {out} cannot be made: {e.strerror}; choose another') from None
