@@ -70,7 +70,8 @@ def _opened(file):
             raise ValueError('it is empty')
         with Image.open(source, formats=known_formats()) as image: yield image
     except FileNotFoundError as e:
-        raise FileNotFoundError(f'there is no image file {str(path)!r:.200}') from e
+        hint = ': fetch it first' if '://' in str(path) else ''
+        raise FileNotFoundError(f'there is no image file {str(path)!r:.200}{hint}') from e
     except Exception as e:
         reason = getattr(e, 'strerror', None) or str(e) or type(e).__name__
         if isinstance(e, UnidentifiedImageError):
@@ -96,6 +97,8 @@ def _one_size(x, single=False):
         floats = np.float32 if x.dtype.kind == 'f' else None
         x = torch.as_tensor(np.require(x, floats, ['C', 'W']))
     whole = isinstance(x, Tensor) and x.dtype in (torch.uint8, torch.bool)
+    if isinstance(x, Tensor) and (x.is_meta or x.layout is not torch.strided): raise ValueError(
+        f'an image is a dense tensor with values, not {x.layout} on {x.device}')
     if not (whole or isinstance(x, Tensor) and x.is_floating_point()): raise ValueError(
         f"an image of {dtype} has no plain meaning: give bytes (x.astype('uint8') where all values "
         'are in 0..255), floats in [0, 1] (x/65535 for 16 bits) or bool')
