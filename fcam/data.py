@@ -116,9 +116,9 @@ def _report_copies(data, names):
     if not copies: return
     n_sets = sum(len({k for k, _ in o}) > 1 for o in copies)
     first, second, *_ = map(printable, copies[0].values())
-    print(f'{printable(data.name)}: {len(copies)} images lie in more than one class, {n_sets} of '
-          f'them in more than one set, with the same pixels, such as {first} and {second}: take '
-          'each out of all classes but its own')
+    print(f'{printable(data.name)}: images in more than one class: {len(copies)}, in more '
+          f'than one set: {n_sets}, with the same pixels, such as {first} and {second}: take each '
+          'out of all classes but its own')
 
 @patch(cls_method=True)
 def from_arrays(cls:FewShotData,

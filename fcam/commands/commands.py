@@ -213,10 +213,11 @@ def fcam_eval(
 # %% ../../nbs/commands/commands.ipynb #e48bb1a3
 def support_from_folder(
     folder:str, # one folder of images a class
+    left_out:dict=None, # receives what is left out: reason to paths
 )->dict: # `{class: [paths]}`
     "The images of each class in a folder of class folders; `ValueError` for fewer than two classes"
     from fcam.images.folders import class_files
-    found = class_files(folder)
+    found = class_files(folder, left_out)
     if len(found) < 2: raise ValueError(f'{folder} has one class folder: '
         'give one that holds a folder of images for each of at least two classes')
     return found
@@ -224,13 +225,15 @@ def support_from_folder(
 # %% ../../nbs/commands/commands.ipynb #474d8e37
 def image_paths(
     images:list, # paths of images, or of folders of them
+    left_out:dict=None, # receives what is left out of folders: reason to paths
 )->list: # of paths of files
     "The files, those of folders too; `ValueError` or `FileNotFoundError` for one that is not there"
-    from fcam.images.folders import image_files
-    paths = []
+    from fcam.images.folders import image_files, left_out_line
+    paths, left_out = [], {} if left_out is None else left_out
     for path in map(user_path, images):
-        found = image_files(path) if path.is_dir() else [path]
-        if not found: raise ValueError(f'{path} holds no image: give paths of images')
+        found = image_files(path, left_out) if path.is_dir() else [path]
+        if not found: raise ValueError(f'{path} holds no image ({left_out_line(left_out) or "none"}'
+                                       '): give paths of images')
         paths += found
     for path in paths:
         if not path.is_file(): raise FileNotFoundError(
@@ -250,18 +253,24 @@ def fcam_predict(
     quiet:bool=False, # print only the table at the end
 ): # a list of dicts
     "Tell new classes apart by a few images of each, and show what decided."
-    words = given_options(locals())
-    paths, examples = image_paths(images), support_from_folder(support)
+    words, left_out = given_options(locals()), {}
+    paths, examples = image_paths(images, left_out), support_from_folder(support, left_out)
     check_out(words)
+    from fcam.images.folders import left_out_line, printable
     from fcam.model import load_fcam                            # and with it torch: seconds
     from fcam.runs.record import named_device
     fcam = load_fcam(model, device=named_device(device), precision=precision or 'auto')
     clf = fcam.classifier(examples, structured=False if mean else None)
+    notes, copies = [left_out_line(left_out)] if left_out else [], {}
+    for name, files in examples.items():
+        for file in files: copies.setdefault(file.read_bytes(), {}).setdefault(name, file)
+    notes += ['the same image in several classes: ' + ', '.join(map(printable, o.values()))
+              for o in copies.values() if len(o) > 1]
     with results_folder(out, 'runs/predict') as folder:
-        return _predict(clf, paths, folder, words)
+        return _predict(clf, paths, folder, words, notes)
 
 # %% ../../nbs/commands/commands.ipynb #1bb58848
-def _predict(clf, paths, folder, words):
+def _predict(clf, paths, folder, words, notes):
     "Classifies, prints, and keeps the predictions, then figures"
     from fcam.images.folders import printable
     from fcam.runs.record import machine, model_facts, Record, RunLog
@@ -271,6 +280,7 @@ def _predict(clf, paths, folder, words):
         command_line=command_line('fcam_predict', words), precision=clf.precision,
         support=str(user_path(words['support']).resolve()),
         model=model_facts(words['model'], clf.model), classes=clf.classes)
+    for note in notes: log.line(note)
     for i, path in enumerate(paths):
         log.status(f'image {i + 1} of {len(paths)}')
         try: found = clf.decide(path)
@@ -283,7 +293,7 @@ def _predict(clf, paths, folder, words):
                          probability=round(found.probs[found.label], 3)) | shares)
     if not rows: raise ValueError('not classified: ' + '; '.join(broken))
     shown = [[printable(row[k]) for k in ('image', 'label', 'probability')] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*shown)]
+    widths = [min(80, max(map(len, column))) for column in zip(*shown)]
     for row in shown: log.line('  '.join(map(str.rjust, row, widths)), always=True)
     table = StringIO()
     csv.writer(table, lineterminator='\n').writerows([rows[0], *(row.values() for row in rows)])

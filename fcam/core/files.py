@@ -120,7 +120,8 @@ def new_folder(
 )->Path: # not made yet
     "The path of a folder for new results; `ValueError` where it holds anything"
     path = user_path(out)
-    try: names = {file.name for file in path.iterdir()}
+    try: names = {file.name for file in path.iterdir()         # an empty lock file is ours
+                  if file.name != '.lock' or file.stat().st_size}
     except FileNotFoundError: return path
     except OSError as e: raise ValueError(
         f'the folder {out} cannot be made: {e.strerror}; choose another') from None
@@ -154,9 +155,14 @@ def results_folder(
     try: path, is_new = from_main(make)
     except OSError as e: raise ValueError(
         f'the folder {out or default} cannot be made: {e.strerror}; choose another') from None
+    locks = []
+    from_main(lambda: locks.append(lock_folder(path)))         # a training takes it once more
     try: yield path
     finally:
         saved = [file for file in path.glob('[!.]*') if file.name != 'log.txt']
+        for lock in locks:
+            lock.release()
+            if not saved: (path/'.lock').unlink(missing_ok=True)
         if is_main() and is_new and not saved:
-            for name in ('log.txt', '.lock'): (path/name).unlink(missing_ok=True)
+            (path/'log.txt').unlink(missing_ok=True)
             with suppress(OSError): path.rmdir()

@@ -18,7 +18,9 @@ __all__ = ['image_files', 'class_folders', 'printable', 'left_out_line', 'check_
 
 # %% ../../nbs/images/folders.ipynb #1bf47e95
 _SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.apng', '.bmp', '.dib', '.gif', '.webp',
-             '.tif', '.tiff', '.ppm', '.pgm', '.pbm', '.pnm', '.jp2', '.avif'}
+             '.mpo', '.tif', '.tiff', '.ppm', '.pgm', '.pbm', '.pnm', '.jp2', '.avif'}
+
+_SYSTEM = '.', '__', '@eaDir', '$RECYCLE', 'lost+found', 'System Volume'     # folders of systems
 
 def image_files(
     folder:Path, # of one class; images may lie in folders below
@@ -34,23 +36,24 @@ def image_files(
             'permissions, or give skip_broken=True (--skip_broken) to train without it')
         found.setdefault('folders that cannot be read', []).append(Path(error.filename))
     for path, folders, names in os.walk(folder, onerror=unreadable):
-        folders[:] = [name for name in folders if not name.startswith('.')]
+        folders[:] = [name for name in folders if not name.startswith(_SYSTEM)]
         files += [Path(path)/name for name in names if not name.startswith('.')]
     if any(o.suffix.lower() in heic for o in files):
         from fcam.images.pixels import known_formats        # torch and Pillow, only for these
         if 'HEIF' in known_formats(): known = _SUFFIXES | set(heic)
     for file in sorted(files):
         suffix = file.suffix.lower()
-        reason = 'in HEIC: convert them, or install pillow-heif' if suffix in heic else 'no images'
+        reason = 'of other kinds'
+        if suffix in heic: reason = 'in HEIC: convert them, or install pillow-heif'
         if suffix not in known: found.setdefault(reason, []).append(file)
     return sorted(o for o in files if o.suffix.lower() in known)
 
 def class_folders(
     path:Path, # holds one folder per class
 )->list: # paths, sorted
-    "The folders in a folder, without hidden ones and those of the system (`__MACOSX`)"
+    "The folders in a folder, without hidden ones and those of systems (`__MACOSX`)"
     folders = [o for o in Path(path).iterdir() if o.is_dir()]
-    return sorted(o for o in folders if not o.name.startswith(('.', '__')))
+    return sorted(o for o in folders if not o.name.startswith(_SYSTEM))
 
 # %% ../../nbs/images/folders.ipynb #fa01c2f4
 def printable(

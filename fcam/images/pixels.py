@@ -10,7 +10,7 @@ import os
 import warnings
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from io import BytesIO
+from io import BytesIO, TextIOBase
 
 import numpy as np
 import torch
@@ -55,9 +55,10 @@ def known_formats()->tuple: # names as Pillow has them
 def _opened(file):
     "The image in a path, bytes or a binary file, not yet decoded; `ValueError` names a broken one"
     path, content = (file, None) if isinstance(file, (str, os.PathLike)) else (None, file)
-    name = f'image file {str(path)!r}' if content is None else f'image ({type(file).__name__})'
+    name = f'image file {str(path)!r:.200}' if content is None else f'image ({type(file).__name__})'
     try:
         if getattr(content, 'closed', False): raise ValueError('it is closed: open it again')
+        if isinstance(content, TextIOBase): raise ValueError("it is text: open it with 'rb'")
         if hasattr(content, 'read'):
             with suppress(AttributeError, OSError): content.seek(0)    # a stream may have no start
             content = content.read()
@@ -69,7 +70,8 @@ def _opened(file):
             raise ValueError('it is empty')
         with Image.open(source, formats=known_formats()) as image: yield image
     except FileNotFoundError as e:
-        raise FileNotFoundError(f'there is no image file {str(path)!r}') from e
+        hint = ': fetch it first' if '://' in str(path) else ''
+        raise FileNotFoundError(f'there is no image file {str(path)!r:.200}{hint}') from e
     except Exception as e:
         reason = getattr(e, 'strerror', None) or str(e) or type(e).__name__
         if isinstance(e, UnidentifiedImageError):
@@ -78,6 +80,9 @@ def _opened(file):
             heic = heic or str(path).lower().endswith(('.heic', '.heif'))
             if heic and 'HEIF' not in known_formats():
                 reason = 'it is HEIC, which Pillow cannot read: convert it, or install pillow-heif'
+            with suppress(OSError, TypeError), open(path, 'rb') as opened:
+                if opened.read(24) == b'version https://git-lfs.':
+                    reason = 'it is a pointer of git-lfs: fetch the image by git lfs pull'
         raise ValueError(f'the {name} cannot be read: {reason}') from e
 
 # %% ../../nbs/images/pixels.ipynb #dd970751
@@ -92,6 +97,8 @@ def _one_size(x, single=False):
         floats = np.float32 if x.dtype.kind == 'f' else None
         x = torch.as_tensor(np.require(x, floats, ['C', 'W']))
     whole = isinstance(x, Tensor) and x.dtype in (torch.uint8, torch.bool)
+    if isinstance(x, Tensor) and (x.is_meta or x.layout is not torch.strided): raise ValueError(
+        f'an image is a dense tensor with values, not {x.layout} on {x.device}')
     if not (whole or isinstance(x, Tensor) and x.is_floating_point()): raise ValueError(
         f"an image of {dtype} has no plain meaning: give bytes (x.astype('uint8') where all values "
         'are in 0..255), floats in [0, 1] (x/65535 for 16 bits) or bool')
@@ -108,6 +115,7 @@ def _one_size(x, single=False):
         low, high = x.min().item(), x.max().item()                                  # or NaN
         if not -1e-3 < low <= high < 1 + 1e-3:
             fault = f'values from {low:.4g} to {high:.4g}: divide those in 0..255 by 255'
+            if low < 0: fault = f'values from {low:.4g} to {high:.4g}: undo their normalisation'
             if low != low: fault = 'NaN: replace it by a number'
             raise ValueError(f'images of {dtype} have values in [0, 1], and here are {fault}')
         x = (255*x.float()).round()

@@ -164,6 +164,7 @@ class Record:
     ):
         "Writes a file, or says why that failed; of several processes only the first writes"
         if not is_main(): return
+        self.failed = [other for other in self.failed if other != name]
         try: write(self.folder/name)
         except Exception as error:
             self.failed.append(name)

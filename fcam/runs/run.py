@@ -90,9 +90,9 @@ class Run(Record):
         "Writes `result.json`, as far as the run has come"
         spent = sum(row['seconds'] for row in self.learn.history) + self.evaluation_seconds
         records = [] if table is None else table_records(table)
-        super().result(hours=round(spent/3600, 4), interrupted=table is None,
-            epochs=len(self.learn.history), task={} if table is None else table.attrs,
-            results=records)
+        interrupted = table is None or 'model.safetensors' in self.failed
+        super().result(hours=round(spent/3600, 4), interrupted=interrupted, results=records,
+            epochs=len(self.learn.history), task={} if table is None else table.attrs)
     def _save(self):
         "Writes the model as it stands, the history, and the curve"
         history = DataFrame(self.learn.history)

@@ -173,8 +173,12 @@ class RunFolder:
     def _read(self):
         "The latest state, None for a new run; `ValueError` where it is of another run"
         file = self.path/'checkpoint.pt'
+        for folder in (self.path/'stages', *self.path.glob('stages/*')):
+            if folder.is_symlink(): raise ValueError(f'{folder} is a link to another folder, where '
+                'the run would write: put that folder itself in the place of the link')
         if not file.exists():
-            known = (self.path/'config.json').exists() or (self.path/'stages').exists()
+            known = (self.path/'config.json').exists() or (
+                (self.path/'stages').exists() and not (self.path/'run.json').exists())
             if known: raise ValueError(f'{self.path} holds a model but no checkpoint to go on '
                                        'from: choose another folder')
             return None
