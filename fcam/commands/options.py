@@ -210,8 +210,14 @@ def check_out(
     options:dict, # that were given
     line:str=None, # of the command, where it trains
 ):
-    "`ValueError` where the folder for the results holds anything, before torch is loaded"
+    "`ValueError` where the folder for the results holds anything, or would become a class"
     if 'out' in options and os.environ.get('RANK', '0') == '0': new_folder(options['out'], line)
+    out = user_path(options.get('out', 'runs')).resolve()
+    for name in {'data', 'support'} & options.keys() if 'resume' not in options else ():
+        folder = user_path(options[name]).resolve()
+        in_sets = (folder/'train').is_dir() or not folder.is_dir()
+        if out.is_relative_to(folder) and not in_sets: raise ValueError(f'the results would lie in '
+            f'{options[name]}, as images of a class: choose a folder elsewhere with --out')
 
 def data_options(
     options:dict, # that were given
