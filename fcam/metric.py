@@ -359,7 +359,8 @@ class CosineMetric(nn.Module):
                                  'an overflow in the encoder')
             return scores if self.temperature is None else self.temperature*scores
 
-    def _of_means(self, query, proto): return F.normalize(query, dim=-1)@F.normalize(proto, dim=-1).mT
+    def _of_means(self, query, proto):
+        return F.normalize(query, dim=-1)@F.normalize(proto, dim=-1).mT
 
 class EuclideanMetric(CosineMetric):
     "Minus the mean squared difference of the mean features, as ProtoNet (Snell et al., 2017)"

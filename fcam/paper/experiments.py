@@ -181,7 +181,7 @@ verdict_words = 'shown', 'opposite shown', 'level', "smaller than the paper's", 
 
 @dataclass(frozen=True)
 class Difference:
-    "What is known of the difference of two rows over the tasks that both have, training by training"
+    "The difference of two rows over the tasks that both have, training by training"
     means:tuple # of each training, over its tasks
     deviations:tuple # over the tasks of each training
     n_tasks:tuple # of each training

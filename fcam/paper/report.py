@@ -87,7 +87,8 @@ class Report:
         done = min((len(o) for o in self.values.values()), default=0)
         return dict(experiment=one.name, claim=one.claim, place=one.place, note=one.note,
             verdict=next((o['verdict'] for o in claims if o['primary']), 'not decided'),
-            claims=claims, rows=rows, equal_rows=_equal_rows(self.values), left_out=self.left_out, paper_on=source, size=self.size,
+            claims=claims, rows=rows, equal_rows=_equal_rows(self.values),
+            left_out=self.left_out, paper_on=source, size=self.size,
             seeds=self.seeds[:done], complete=done == len(self.seeds), structured=lab.structured,
             settings=lab.preset.settings(), data={k: str(v) for k, v in lab.data.items()},
             fingerprints=lab.fingerprints,
