@@ -13,8 +13,7 @@ from fcam.paper.experiments import verdict_words
 
 nbs = Path(__file__).parents[1]/'nbs'
 records = {path.stem: json.loads(path.read_text(encoding='utf-8'))
-           for path in sorted((nbs/'results').glob('*.json'))}
-records = {name: one for name, one in records.items() if 'experiment' in one}
+           for path in sorted((nbs/'results'/'claims').glob('*.json'))}
 
 def test_every_experiment_has_its_record():
     assert {one['experiment'] for one in records.values()} == set(experiments)
