@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['to_cells', 'NamedEncoder', 'named_encoder', 'weights_checksum', 'load_encoder']
 
-# %% ../../nbs/encoders/named.ipynb #28c5afe4
+# %% ../../nbs/encoders/named.ipynb #049763ad
 import hashlib
 import json
 import math
@@ -31,7 +31,7 @@ from ..images.pixels import load_image
 from ..model import FCAM, load_fcam
 from ..patches import RandomPatches
 
-# %% ../../nbs/encoders/named.ipynb #87cda737
+# %% ../../nbs/encoders/named.ipynb #87ea9148
 def to_cells(
     out:Tensor, # map `(b, d, h, w)` or `(b, h, w, d)`, tokens `(b, n, d)`, or vectors `(b, d)`
     n_prefix:int=None, # tokens before those of places; default: what a square number leaves
@@ -57,7 +57,7 @@ def to_cells(
         'take another size or another encoder')
     return out[:, n_prefix:], tuple(grid), out[:, :n_prefix]
 
-# %% ../../nbs/encoders/named.ipynb #d3ead268
+# %% ../../nbs/encoders/named.ipynb #eca791a7
 def _outputs(model, x):
     "What the last layer gives, and the encoder's own vector of the whole where it has one"
     if isinstance(model, ResNet12): return model.blocks(x), None
@@ -79,12 +79,11 @@ def _without_head(model):
     from torchvision.models import feature_extraction, VisionTransformer
     names = feature_extraction.get_graph_node_names(model, suppress_diff_warning=True)[1]
     heads = re.compile(r'(avgpool|adaptive_avg_pool2d|mean|classifier\..*)')
-    node = names[next(i for i, name in enumerate(names) if heads.fullmatch(name)) - 1] \
-        if not isinstance(model, VisionTransformer) else 'encoder'
-    return feature_extraction.create_feature_extractor(
-        model, [node], suppress_diff_warning=True)
+    first = next((i for i, name in enumerate(names) if heads.fullmatch(name)), 0)
+    node = 'encoder' if isinstance(model, VisionTransformer) else names[first - 1]
+    return feature_extraction.create_feature_extractor(model, [node], suppress_diff_warning=True)
 
-# %% ../../nbs/encoders/named.ipynb #942f072f
+# %% ../../nbs/encoders/named.ipynb #291713cc
 class NamedEncoder(nn.Module):
     "An encoder of pictures with cells and a whole; `named_encoder` makes it"
     def __init__(self,
@@ -131,7 +130,7 @@ class NamedEncoder(nn.Module):
         fits = whole is not None and whole.shape == (len(cells), cells.shape[2])
         return cells, grid, whole if fits else cells.mean(1)
 
-# %% ../../nbs/encoders/named.ipynb #cb8cf46d
+# %% ../../nbs/encoders/named.ipynb #f529f560
 @patch
 def features(self:NamedEncoder,
     x:Tensor, # `(b, 3, size, size)`, pictures as `transform` gives them
@@ -177,7 +176,7 @@ def transform(self:NamedEncoder,
     image = T.resize(load_image(image), side, T.InterpolationMode(how['interpolation']))
     return T.normalize(T.to_tensor(T.center_crop(image, self.size)), how['mean'], how['std'])
 
-# %% ../../nbs/encoders/named.ipynb #0b2a1b38
+# %% ../../nbs/encoders/named.ipynb #18fc89bf
 def _imported(package, name):
     "A package that is optional; `ValueError` says how it is installed"
     try: return import_module(package)
@@ -217,7 +216,7 @@ def _settings(model, own_size, size, resize, mean, std, interpolation, licence=N
     return dict(model=model, own_size=own_size, size=size, licence=licence,
                 preprocessing=preprocessing)
 
-# %% ../../nbs/encoders/named.ipynb #57255e7b
+# %% ../../nbs/encoders/named.ipynb #20af5c43
 def _timm_settings(model, own_size=None, size=None):
     "The settings of a model of timm"
     config = import_module('timm.data').resolve_model_data_config(model)
@@ -228,6 +227,7 @@ def _timm_settings(model, own_size=None, size=None):
         **{key: config[key] for key in ('mean', 'std', 'interpolation')})
 
 def _from_timm(name, size, pretrained):
+    "A model of timm, from its hub or a folder"
     timm, text = _imported('timm', name), re.sub('^timm[:/]', '', name)
     make = partial(timm.create_model, text, num_classes=0)
     if ':' in text:                                                # hf-hub: or local-dir:
@@ -243,6 +243,7 @@ def _from_timm(name, size, pretrained):
     return _timm_settings(model, own_size, size)
 
 def _from_torchvision(name, size, pretrained):
+    "A model of torchvision without its head"
     from torchvision import models
     text, _, tag = name.removeprefix('torchvision:').partition('/')
     known = models.list_models(module=models)
@@ -259,6 +260,7 @@ def _from_torchvision(name, size, pretrained):
         interpolation=config.interpolation.value, licence=weights.meta.get('license'))
 
 def _from_open_clip(name, size, pretrained):
+    "The image tower of a model of open_clip"
     clip, text, tag = _imported('open_clip', name), name.removeprefix('open_clip:'), None
     if ':' not in text:
         text, _, tag = text.partition('/')
@@ -276,12 +278,14 @@ def _from_open_clip(name, size, pretrained):
         **{key: config[key] for key in ('mean', 'std', 'interpolation')})
 
 def _from_ours(name, size, pretrained):
+    "A saved model of ours"
     model, card = load_fcam(name, device='cpu'), find_model(name)/'README.md'
     text = card.read_text(encoding='utf-8') if card.is_file() else ''
     licence = re.search(r'^license: *(\S+)', text, re.M)
     return _from_module(model, size) | dict(licence=licence and licence[1])
 
 def _from_module(module, size):
+    "A module of the user, which may be of timm or of torchvision, or a model of ours"
     crops, mean, std = None, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)     # those of ImageNet
     if isinstance(module, FCAM):
         module, crops = module.encoder, module.patches
@@ -294,7 +298,7 @@ def _from_module(module, size):
                       interpolation='bilinear')
     return found | dict(crops=crops)
 
-# %% ../../nbs/encoders/named.ipynb #74dd69a9
+# %% ../../nbs/encoders/named.ipynb #340ec1d2
 def named_encoder(
     encoder, # a name of the table above, or an `nn.Module`
     size:int=None, # side of the pictures in pixels; default: the encoder's own, at most 224
@@ -330,7 +334,7 @@ def named_encoder(
     if pretrained and not is_module: _tell_licence(name, made.licence)
     return made.to(device)
 
-# %% ../../nbs/encoders/named.ipynb #a7dbf047
+# %% ../../nbs/encoders/named.ipynb #c71cec4d
 def weights_checksum(
     model:nn.Module, # on any device
 )->str: # hexadecimal
