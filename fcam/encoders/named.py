@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['to_cells', 'NamedEncoder', 'named_encoder', 'weights_checksum', 'load_encoder']
 
-# %% ../../nbs/encoders/named.ipynb #ca9cefb6
+# %% ../../nbs/encoders/named.ipynb #be69044d
 import hashlib
 import json
 import math
@@ -31,7 +31,7 @@ from ..images.pixels import load_image
 from ..model import FCAM, load_fcam
 from ..patches import RandomPatches
 
-# %% ../../nbs/encoders/named.ipynb #95b9bb56
+# %% ../../nbs/encoders/named.ipynb #26d49329
 def to_cells(
     out:Tensor, # map `(b, d, h, w)` or `(b, h, w, d)`, tokens `(b, n, d)`, or vectors `(b, d)`
     n_prefix:int=None, # tokens before those of places; default: what a square number leaves
@@ -57,7 +57,7 @@ def to_cells(
         'take another size or another encoder')
     return out[:, n_prefix:], tuple(grid), out[:, :n_prefix]
 
-# %% ../../nbs/encoders/named.ipynb #c5528bec
+# %% ../../nbs/encoders/named.ipynb #e8165b2a
 def _outputs(model, x):
     "What the last layer gives, and the encoder's own vector of the whole where it has one"
     if isinstance(model, ResNet12): return model.blocks(x), None
@@ -83,7 +83,7 @@ def _without_head(model):
     node = 'encoder' if isinstance(model, VisionTransformer) else names[first - 1]
     return feature_extraction.create_feature_extractor(model, [node], suppress_diff_warning=True)
 
-# %% ../../nbs/encoders/named.ipynb #c897fcdd
+# %% ../../nbs/encoders/named.ipynb #bbb59fba
 class NamedEncoder(nn.Module):
     "An encoder of pictures with cells and a whole; `named_encoder` makes it"
     def __init__(self,
@@ -130,7 +130,7 @@ class NamedEncoder(nn.Module):
         fits = whole is not None and whole.shape == (len(cells), cells.shape[2])
         return cells, grid, whole if fits else cells.mean(1)
 
-# %% ../../nbs/encoders/named.ipynb #ac70e5d5
+# %% ../../nbs/encoders/named.ipynb #7065ed84
 @patch
 def features(self:NamedEncoder,
     x:Tensor, # `(b, 3, size, size)`, pictures as `transform` gives them
@@ -176,7 +176,7 @@ def transform(self:NamedEncoder,
     image = T.resize(load_image(image), side, T.InterpolationMode(how['interpolation']))
     return T.normalize(T.to_tensor(T.center_crop(image, self.size)), how['mean'], how['std'])
 
-# %% ../../nbs/encoders/named.ipynb #5a44b31e
+# %% ../../nbs/encoders/named.ipynb #a1770ba0
 def _imported(package, name):
     "A package that is optional; `ValueError` says how it is installed"
     try: return import_module(package)
@@ -216,7 +216,7 @@ def _settings(model, own_size, size, resize, mean, std, interpolation, licence=N
     return dict(model=model, own_size=own_size, size=size, licence=licence,
                 preprocessing=preprocessing)
 
-# %% ../../nbs/encoders/named.ipynb #9bb5b296
+# %% ../../nbs/encoders/named.ipynb #4ef2444d
 def _timm_settings(model, own_size=None, size=None):
     "The settings of a model of timm"
     config = import_module('timm.data').resolve_model_data_config(model)
@@ -298,7 +298,7 @@ def _from_module(module, size):
                       interpolation='bilinear')
     return found | dict(crops=crops)
 
-# %% ../../nbs/encoders/named.ipynb #fd843f4a
+# %% ../../nbs/encoders/named.ipynb #dffb1083
 def named_encoder(
     encoder, # a name of the table above, or an `nn.Module`
     size:int=None, # side of the pictures in pixels; default: the encoder's own, at most 224
@@ -334,7 +334,7 @@ def named_encoder(
     if pretrained and not is_module: _tell_licence(name, made.licence)
     return made.to(device)
 
-# %% ../../nbs/encoders/named.ipynb #2108a2bc
+# %% ../../nbs/encoders/named.ipynb #d6dbe4f5
 def weights_checksum(
     model:nn.Module, # on any device
 )->str: # hexadecimal
