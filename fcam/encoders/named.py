@@ -189,7 +189,8 @@ def _unknown(library, name, known):
     "The error for a name that a library does not know"
     near = get_close_matches(name, known, 4, 0.5)
     return ValueError(f'{library} knows no {name!r:.80}: ' + (
-        f'did you mean {" or ".join(near)}?' if near else f'it has {", ".join(known[:8])}, ...'))
+        f'did you mean {" or ".join(near)}?' if near else
+        f'it has {", ".join(known[:8]) or "none"}{", ..."*(len(known) > 8)}'))
 
 @contextmanager
 def _building(name):
