@@ -7,7 +7,7 @@ import pytest
 from project import cells, module_of, modules, name_of, nbs, notebooks, source
 
 # Top to bottom. A name is a folder, or a module at the root; those of one floor do not import each other, modules of one folder may, in no circle.
-floors = ['paper', 'commands', 'runs', 'learner', 'training', 'model', 'evaluate', 'classifiers',
+floors = ['paper', 'commands', 'runs', 'learner', 'training', 'encoders', 'model', 'evaluate', 'classifiers',
           'calibration episodes metric', 'patches data sinkhorn', 'encoder images transport', 'losses core']
 floor = {name: -i for i, names in enumerate(floors) for name in names.split()}
 mathematics = ['losses', 'transport.solver', 'transport.kernel', 'sinkhorn']
