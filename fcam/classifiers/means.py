@@ -38,7 +38,7 @@ class Cosine(OfMetric):
 class SimpleShot(Baseline):
     "As `euclidean`, with features centred and of length one (SimpleShot, Wang et al. 2019)"
     def __init__(self,
-        mean:Tensor=None, # `(n_features,)`, of the training classes; default: the task's support
+        mean:Tensor=None, # `(n_features,)`, of the training classes; 0: none; default: the task's support
     ):
         super().__init__()
         if mean is not None: mean = torch.as_tensor(mean).detach().clone()
@@ -52,7 +52,8 @@ class SimpleShot(Baseline):
     def scores(self, support, query):
         support, query = support.mean(-2), query.mean(-2)
         if self.mean is None: mean = support.mean((1, 2))[:, None]
-        elif self.mean.shape == support.shape[-1:]: mean = self.mean.to(support)
+        elif self.mean.shape in ((), support.shape[-1:]):
+            mean = self.mean.to(support).expand(support.shape[-1])
         else: raise ValueError(f'mean has {self.mean.numel()} features and the images have '
                                f'{support.shape[-1]}: take it of the same encoder')
         support = F.normalize(support-mean.unsqueeze(-2), dim=-1)

@@ -165,7 +165,7 @@ def schedule(self:Preset,
     return step_decay(*steps[stage])
 
 # %% ../../nbs/training/presets.ipynb #dbb462e0
-_ours = dict(sharpness=4., norm_power=3., weights_lr=0.05, sfc_epochs=20, sfc_lr=0.2)
+_ours = dict(sharpness=8., norm_power=4., weights_lr=0.05, sfc_epochs=20, sfc_lr=0.2)
 
 presets = dict(
     mini_imagenet=Preset(),
