@@ -28,8 +28,8 @@ class Size(NamedTuple):
 _paper = dict(sharpness=1., norm_power=0., weights_lr=0., eps=0.1, sfc_epochs=100, sfc_lr=1.)
 sizes = dict(
     tiny=Size('tiny', _paper, False, 20, 'seconds, for tests; decides nothing'),
-    small=Size('quick', _paper | dict(n_patches=9, n_test=(600, 200)), True, None,
-               'hours on two processor cores; row by row minutes'),
+    small=Size('quick', _paper | dict(n_patches=9, n_query=5, n_test=(600, 200)),
+               True, None, 'hours on two processor cores; row by row minutes'),
     full=Size(None, _paper, True, None, 'the preset of the benchmark, for a GPU'))
 
 # %% ../../nbs/paper/reproduce.ipynb #6e992868
