@@ -149,7 +149,7 @@ def test_eval_prints_the_table_again(run, here):
 
 def test_eval_gives_a_number_of_the_table(run, photos, here, tmp_path):
     row, = table(passed(here('fcam_eval {model} --n-query 4', model=run.folder)))
-    own = ['joint', *'Adaptive Metric (4, 3)'.split()]
+    own = ['joint', *'Adaptive Metric (8, 4)'.split()]
     joint, = [r for r in table(run.printed) if r[:5] == own]
     assert row[-3:] == joint[5:8]
     out = tmp_path/'runs'/f'eval-{photos.name}'

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Report', 'markdown_table', 'declared_rows', 'report_text', 'read_result', 'read_results', 'result_page',
-           'plot_claims']
+           'claims_table', 'plot_claims']
 
 # %% ../../nbs/paper/report.ipynb #4616e311
 import json
@@ -295,6 +295,26 @@ def result_page(
         parts += [f'### On {name}', f'`{command}` took {result["seconds"]:.0f} s, and gave:', text,
                   f'{result["claim"]} **{result["verdict"].capitalize()}.**']
     return '\n\n'.join(parts)
+
+def claims_table(
+    found:dict, # name of an experiment to its `read_results`
+    link:callable=None, # gives the page of an experiment; default: no links
+)->str: # Markdown
+    "What the paper claims, and for each data set the verdict with the primary difference"
+    sets = list(dict.fromkeys(data for results in found.values() for data in results))
+    def cell(result):
+        primary = next((o for o in (result or {}).get('claims', ()) if o['primary']), None)
+        if primary is None: return '–'
+        theirs = primary['paper_scaled']
+        return (f'**{primary["verdict"]}**, {_with_half(primary, "+")}'
+                + (theirs is not None)*f' (paper {_number(theirs, "+")})')
+    rows = []
+    for name, results in found.items():
+        one = next(iter(results.values()))
+        primary = next((o['claim'] for o in one['claims'] if o['primary']), '–')
+        text = f'[{one["claim"]}]({link(name)})' if link else one['claim']
+        rows.append([text, primary, *(cell(results.get(data)) for data in sets)])
+    return markdown_table(['the paper says', 'primary difference', *sets], rows)
 
 def plot_claims(
     results:dict, # of `read_results`
