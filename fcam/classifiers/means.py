@@ -38,7 +38,7 @@ class Cosine(OfMetric):
 class SimpleShot(Baseline):
     "As `euclidean`, with features centred and of length one (SimpleShot, Wang et al. 2019)"
     def __init__(self,
-        mean:Tensor=None, # `(n_features,)`, of the training classes; 0: none; default: the task's support
+        mean:Tensor=None, # `(n_features,)`, of training classes; 0: none; default: of the support
     ):
         super().__init__()
         if mean is not None: mean = torch.as_tensor(mean).detach().clone()
