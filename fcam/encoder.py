@@ -66,6 +66,9 @@ class ResNet12(nn.Module):
         for m in self.modules():
             if isinstance(m, nn.Conv2d) and not m.weight.is_meta:  # there it loads a compiler: 1 s
                 nn.init.kaiming_normal_(m.weight, mode='fan_out', nonlinearity='leaky_relu')
+    def settings(self)->dict:
+        "The arguments that build such an encoder again"
+        return {name: getattr(self, name) for name in ('width', 'in_channels', 'drop_block')}
     def forward(self,
         x:Tensor, # `(batch, in_channels, height, width)`, at least 16 pixels a side
     ):

@@ -20,10 +20,13 @@ from fastcore.meta import delegates
 from pandas import DataFrame
 from torch import nn
 
+from .core.checks import check_switch
 from .core.device import check_precision, choose_device, choose_precision, limit_threads
 from .core.distributed import check_divides, from_main, is_main, join, n_ranks
 from .data import FewShotData
 from .encoder import n_features_of, ResNet12
+from .encoders.cells import CellData, Cells, embed_cells, Projection
+from .encoders.named import named_encoder, NamedEncoder
 from .episodes import Task
 from .evaluate import Accuracy
 from .model import Classifier, FCAM, load_fcam, model_card
@@ -94,9 +97,17 @@ def encoder(self:FCAMLearner)->nn.Module:
     return get_model(teacher if averaged else self.model)[0]
 
 # %% ../nbs/11_learner.ipynb #f55c3bcd
+def _as_cells(data, encoder, device):
+    "The cells of all images, by the encoder that rests, unless the data are cells already"
+    if isinstance(data, CellData): return data
+    if encoder is None: raise ValueError('train_encoder is False and no encoder is given: '
+        "give one that is trained, such as 'torchvision:resnet18', or a network")
+    if not isinstance(encoder, NamedEncoder): encoder = named_encoder(encoder, device=device)
+    return embed_cells(data, Cells(encoder))
+
 def fcam_learner(
     data:FewShotData, # images of base, validation and new classes; or the path of their folder
-    encoder:nn.Module=None, # default: ResNet12 of the preset's width
+    encoder:nn.Module=None, # default: ResNet12 of the preset's width; at rest also a name
     preset:str|Preset=None, # a name in `presets`, or settings; default: as `choose_preset`
     device=None, # default: the GPU where there is one
     seed:int=None, # of weights, order and crops; default: not fixed
@@ -104,12 +115,17 @@ def fcam_learner(
     folder=None, # where the run is kept, so that it goes on after an interrupt; default: nowhere
     precision:str='auto', # or 'float32', 'bfloat16', 'float16'
     start=None, # folder of another run, or of a stage of it, whose weights are the first here
+    train_encoder:bool=True, # False: it rests, and a projection of its cells is trained instead
+    n_features:int=128, # of that projection
     **settings, # single settings that differ, such as `width`, `n_patches`, `warmup_epochs`
 )->FCAMLearner:
     "A learner for FCAM; `ValueError` for unknown settings or tasks that the data cannot give"
     if isinstance(data, (str, Path)): data = FewShotData.from_folder(data)
-    if not isinstance(encoder, (nn.Module, type(None))): raise ValueError(f'encoder is '
-        f'{encoder!r:.80}: give a network, such as ResNet12(64), or leave it out and set width')
+    if not check_switch('train_encoder', train_encoder):
+        data, preset = _as_cells(data, encoder, device), preset or 'frozen'
+    elif not isinstance(encoder, (nn.Module, type(None))): raise ValueError(f'encoder is '
+        f'{encoder!r:.80}: give a network, such as ResNet12(64), or leave it out and set width; '
+        'a name goes with train_encoder=False')
     preset, device = choose_preset(data, preset, **settings), choose_device(join(device))
     check_precision(precision, device)
     check_tasks(data, preset.n_query)
@@ -119,6 +135,8 @@ def fcam_learner(
     if device.type == 'cuda':                                  # where they leave room for the rest
         n_bytes = sum(store.nbytes for store in data.sets.values())
         if 4*n_bytes < torch.cuda.mem_get_info(device)[0]: data.to(device)
+    if not train_encoder: encoder = Projection(data.cells.n_features, n_features).standardise(
+        data.train.pixels[::1 + len(data.train)//2000, ..., 0])
     encoder, run = encoder or ResNet12(preset.width), None
     if start is not None: start = read_initial_weights(start, encoder, data)
     if folder is not None:
@@ -200,6 +218,8 @@ def pretrain(self:FCAMLearner,
                       calibration_epochs=calibration_epochs)
     plan = {'warm-up': p.warmup_epochs, 'calibration': p.calibration_epochs}
     plan = {stage: n for stage, n in plan.items() if n}
+    if plan and isinstance(self.data, CellData): raise ValueError(
+        'the encoder rests (train_encoder=False), and nothing is pretrained: call meta_train')
     begun = self.initial_weights
     if begun and not begun['head'] and list(plan) == ['calibration']: raise ValueError(
         f'{begun["folder"]} has no head, without which no teacher can give soft labels: '

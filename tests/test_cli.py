@@ -13,7 +13,7 @@ options = dict(
                 '--set', '--seed', '--device', '--precision', '--out', '--start', '--config', '--resume', '--quiet', '--version', 'mini_imagenet', 'tiny'],
     fcam_eval=['model', '--data', '--table', '--baseline', '--emd_episodes', '--n_way', '--n_shot', '--n_query', '--n_episodes', '--n_views', '--fresh', '--mirror', '--n_patches', '--crops', '--mean', '--allow_seen',
                '--seed', '--device', '--precision', '--out', '--quiet', '--version', 'simpleshot'],
-    fcam_predict=['model', 'support', 'images', '--mean', '--figures', '--device', '--precision', '--out', '--quiet', '--version'],
+    fcam_predict=['model', 'support', 'images', '--rule', '--none_of_these', '--mean', '--figures', '--device', '--precision', '--out', '--quiet', '--version'],
 )
 files = ['model.safetensors', 'config.json', 'run.json', 'history.csv', 'result.json', 'log.txt', 'curve.png', 'decision.png']
 facts = ['command_line', 'settings', 'seed', 'source', 'data', 'machine', 'date', 'hours', 'results']  # in result.json

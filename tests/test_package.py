@@ -111,7 +111,7 @@ def test_model_tells_new_classes_apart(name):
 
 def test_commands_exist():
     lines = settings()['console_scripts'].split()
-    assert [line.split('=')[0] for line in lines] == ['fcam_train', 'fcam_eval', 'fcam_predict', 'fcam_reproduce']
+    assert [line.split('=')[0] for line in lines] == ['fcam_train', 'fcam_eval', 'fcam_predict', 'fcam_reproduce', 'fcam_app']
     for line in lines:
         module, name = line.split('=')[1].split(':')
         assert callable(getattr(importlib.import_module(module), name))

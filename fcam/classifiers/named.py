@@ -10,7 +10,7 @@ from inspect import signature
 
 from torch import nn
 
-from . import means, patches   # which register their rules
+from . import means, patches, transductive   # which register their rules
 from .rules import Baseline
 
 # %% ../../nbs/classifiers/named.ipynb #cb740e3c

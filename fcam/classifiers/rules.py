@@ -18,6 +18,7 @@ class Baseline(nn.Module):
     name = None   # under which it is registered
     at_once = 4   # tasks that one call of `scores` gets, at most
     slow = False  # whether tables should give it fewer tasks
+    transductive = False # whether it sees all queries of a task together
 
     @property
     def label(self):

@@ -10,13 +10,15 @@ __all__ = ['train_command', 'eval_command', 'predict_command', 'fcam_train', 'fc
 import csv
 import re
 import shlex
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 from .options import check_out, command_line, data_and_presets, data_options
 from .options import given_options, known_baselines, listing, load_data, make_command
+from .options import names_encoder
 from .options import options_as_before, single_settings
 from ..core.checks import check_seed
 from ..core.files import results_folder, shown_path, user_path, write_file
@@ -188,7 +190,7 @@ def fcam_eval(
     size:str=None, # shorter side of the images, pixels, or full; default: as large as crops need
     skip_broken:bool=False, # leave out image files that cannot be read, and count them
     table:bool=False, # all stages of a run by all rules, as at the end of the training
-    baseline:list=None, # compare with this classifier, may be given again; all: with each
+    baseline:list=None, # classifier to compare with, may be given again; all: each not transductive
     emd_episodes:int=None, # of exact transport, at most; default: 600, 0 for none in the table
     n_way:int=None, # N: classes a task; default: 5, or as many as there are
     n_shot:int=None, # K: support images a class; default: 1
@@ -242,9 +244,11 @@ def image_paths(
 
 # %% ../../nbs/commands/commands.ipynb #b20ef2ad
 def fcam_predict(
-    model:str, # folder of a saved model; cifar_fs comes with the package; or hf://OWNER/NAME
+    model:str, # folder of a saved model; cifar_fs, which is there; hf://OWNER/NAME; or timm:NAME
     support:str, # folder with one folder of images for each new class
     images:list, # paths of images to classify, or of folders of them
+    rule:str=None, # of the classifier, or auto, the best of several; an encoder's default
+    none_of_these:float=None, # share of known images that may be lost by this answer, as 0.05
     mean:bool=False, # mean prototypes where there are several images a class
     figures:int=None, # how many images get a figure of what decided; default: the first 20
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
@@ -257,29 +261,69 @@ def fcam_predict(
     paths, examples = image_paths(images, left_out), support_from_folder(support, left_out)
     check_out(words)
     from fcam.images.folders import left_out_line, printable
+    from fcam.images.pixels import load_image
     from fcam.model import load_fcam                            # and with it torch: seconds
     from fcam.runs.record import named_device
-    fcam = load_fcam(model, device=named_device(device), precision=precision or 'auto')
-    clf = fcam.classifier(examples, structured=False if mean else None)
+    place, named = named_device(device), names_encoder(model)
+    if mean and (named or rule or none_of_these): raise ValueError(
+        '--mean is for a model of ours with its own metric: leave it out')
+    for name, files in examples.items():
+        for file in files[:]:
+            try: load_image(file)
+            except ValueError:
+                left_out.setdefault('that cannot be read', []).append(file)
+                files.remove(file)
+        if not files: raise ValueError(f'class {name!r} has no image that can be read: add one, '
+                                       'or take the folder away')
+    fcam = None if named else load_fcam(model, device=place, precision=precision or 'auto')
+    if named or rule or none_of_these:
+        from fcam.classify import FewShotClassifier
+        clf = FewShotClassifier(model if named else fcam, rule=rule or 'auto', device=place,
+                                none_of_these=none_of_these, verbose=not quiet,
+                                cache=Path(out or 'runs/predict').parent/'features')
+        clf = _Answers(clf.fit(examples), paths)
+    else: clf = fcam.classifier(examples, structured=False if mean else None)
     notes, copies = [left_out_line(left_out)] if left_out else [], {}
     for name, files in examples.items():
         for file in files: copies.setdefault(file.read_bytes(), {}).setdefault(name, file)
     notes += ['the same image in several classes: ' + ', '.join(map(printable, o.values()))
               for o in copies.values() if len(o) > 1]
+    if model == 'cifar_fs': notes.append("cifar_fs was trained on pictures of 32 pixels; for "
+        "photographs pip install 'fcam[timm]' and give fcam_predict the encoder "
+        'timm:vit_small_patch14_reg4_dinov2.lvd142m, which sees much more')
     with results_folder(out, 'runs/predict') as folder:
         return _predict(clf, paths, folder, words, notes)
 
 # %% ../../nbs/commands/commands.ipynb #1bb58848
+class _Answers:
+    "A `FewShotClassifier` that is asked as a `Classifier` is: by `decide`, then `explain`"
+    def __init__(self, clf, paths):
+        from fcam.images.pixels import load_image
+        self.clf, self.model, self.classes = clf, clf.encoder_, clf.classes_.tolist()
+        self.load_image, readable = load_image, []
+        for path in paths:
+            with suppress(ValueError): readable.append(load_image(path) and path)
+        found = zip(*clf.predict(readable, return_proba=True)) if readable else ()
+        self.found = dict(zip(readable, found))
+    def decide(self, path):
+        if path not in self.found: self.load_image(path)       # and says what is wrong with it
+        label, probs = self.found[path]
+        probs = dict(zip(self.classes, probs.tolist()))
+        return SimpleNamespace(label=str(label), probs=probs, path=path)
+    def explain(self, found): return self.clf.explain(found.path)
+
 def _predict(clf, paths, folder, words, notes):
     "Classifies, prints, and keeps the predictions, then figures"
     from fcam.images.folders import printable
     from fcam.runs.record import machine, model_facts, Record, RunLog
     log, rows = RunLog(quiet='quiet' in words), []
     decisions, broken, n_figures = [], [], words.get('figures', 20)
-    record = Record(folder, log, command='fcam_predict', machine=machine(clf.model.device),
-        command_line=command_line('fcam_predict', words), precision=clf.precision,
-        support=str(user_path(words['support']).resolve()),
-        model=model_facts(words['model'], clf.model), classes=clf.classes)
+    if names_encoder(words['model']): about, place = clf.model.settings(), clf.clf.device
+    else: about, place = model_facts(words['model'], clf.model), clf.model.device
+    record = Record(folder, log, command='fcam_predict', machine=machine(place),
+        command_line=command_line('fcam_predict', words),
+        precision=getattr(clf, 'precision', 'float32'),
+        support=str(user_path(words['support']).resolve()), model=about, classes=clf.classes)
     for note in notes: log.line(note)
     for i, path in enumerate(paths):
         log.status(f'image {i + 1} of {len(paths)}')
@@ -290,7 +334,7 @@ def _predict(clf, paths, folder, words, notes):
         if len(decisions) < n_figures: decisions.append(found)
         shares = {f'p({name})': round(p, 4) for name, p in found.probs.items()}
         rows.append(dict(image=str(path), label=found.label,
-                         probability=round(found.probs[found.label], 3)) | shares)
+                         probability=round(max(found.probs.values()), 3)) | shares)
     if not rows: raise ValueError('not classified: ' + '; '.join(broken))
     shown = [[printable(row[k]) for k in ('image', 'label', 'probability')] for row in rows]
     widths = [min(80, max(map(len, column))) for column in zip(*shown)]
@@ -299,7 +343,8 @@ def _predict(clf, paths, folder, words, notes):
     csv.writer(table, lineterminator='\n').writerows([rows[0], *(row.values() for row in rows)])
     record.keep('predictions.csv', lambda path: write_file(path, table.getvalue()))
     record.result(results=rows)
-    if not hasattr(clf.model.metric, 'transport'): decisions = []    # it cannot explain
+    if not (isinstance(clf, _Answers) or hasattr(clf.model.metric, 'transport')):
+        decisions = []                                         # it cannot explain
     for i, decision in enumerate(decisions):
         name = re.sub(r'[^\w.-]+', '_', Path(rows[i]['image']).stem)[:60]
         record.keep_figure(f'{i + 1:03d}-{name}.png', lambda: clf.explain(decision))

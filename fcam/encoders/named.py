@@ -151,11 +151,12 @@ def local(self:NamedEncoder,
     x:Tensor, # `(b, 3, size, size)`
     full:bool=False, # the map as it is, in place of the set for matching
     generator:torch.Generator=None, # of the crops
+    features:tuple=None, # what `features` gave of the same pictures; default: computed
 )->tuple: # `(b, n, d)` and `(h, w)`: the first h*w vectors are cells, the others crops
     "The local vectors of each picture"
     vectors, grid = [], (0, 0)
     if full or self.how != 'crops':
-        cells, grid, _ = self.features(x)
+        cells, grid, _ = features or self.features(x)
         if not full and max(grid) > self.cells:
             places, grid = cells.mT.unflatten(2, grid), tuple(min(o, self.cells) for o in grid)
             cells = F.adaptive_avg_pool2d(places, grid).flatten(2).mT

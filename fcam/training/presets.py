@@ -187,6 +187,8 @@ presets |= dict(
         n_tasks_per_step=2, weights_lr=0.01, joint_lr=0.01),
     omniglot=replace(presets['quick'], width=24, scale=(0.5, 1.), flips='none', warmup_epochs=4,
         n_tasks_per_step=2),
+    frozen=replace(presets['quick'], warmup_epochs=0, calibration_epochs=0, n_iters=50,
+        joint_epochs=10, joint_lr=0.1, eps=0.02, n_test=(2000, 600)),
     tiny=replace(presets['quick'], width=4, patch_size=16, n_patches=3, n_train_patches=2,
         scale=(0.3, 1.), bs=128, pretrain_iters=0, warmup_epochs=1, calibration_lr=0.01,
         soft_weight=0.1, momentum=0.9, n_iters=2, n_tasks_per_step=2, n_query=5, joint_lr=5e-4,

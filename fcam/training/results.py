@@ -15,7 +15,7 @@ from fastprogress.fastprogress import progress_bar
 from pandas import DataFrame
 from torch import nn
 
-from ..classifiers.named import baseline, baselines as all_baselines
+from ..classifiers.named import baseline
 from ..classifiers.rules import Baseline
 from ..core.checks import check_count
 from ..core.distributed import is_main
@@ -76,14 +76,17 @@ def rule_name(
 
 # %% ../../nbs/training/results.ipynb #7e691825
 def chosen_rules(
-    baselines=(), # names in `baselines()`, or rules, one or several; 'all' for all names
+    baselines=(), # names in `baselines()`, or rules; 'all': each that is not transductive
     emd_episodes:int=600, # at most so many for slow rules; for 0 'all' leaves them out
 )->list: # of `Baseline`
     "The rules; `ValueError` for an unknown one, one twice, or a slow one where it has no episodes"
-    if isinstance(baselines, (str, Baseline)): baselines = [baselines]
-    names = all_baselines() if 'all' in list(baselines) else baselines
+    given = [baselines] if isinstance(baselines, (str, Baseline)) else list(baselines)
+    every = [name for name, rule in Baseline.by_name.items()
+             if not rule.transductive or name in given]
+    names = every if 'all' in given else given
     rules = [rule if isinstance(rule, Baseline) else baseline(rule) for rule in names]
-    if names is not baselines: rules = [rule for rule in rules if emd_episodes or not rule.slow]
+    rules.sort(key=lambda rule: rule.transductive)             # these come after all others
+    if names is every: rules = [rule for rule in rules if emd_episodes or not rule.slow]
     labels = [rule.label for rule in rules]
     for rule in rules:
         if labels.count(rule.label) > 1:
@@ -156,6 +159,8 @@ def results_table(
     many = [task for task in own_tasks if task.n_shot > 1]
     if many: rows.append(dict(stage=stage, metric=f'{name}, structured FC') | own
         | _column_scores(model.metric, bank, many, structured=True, sfc=model.sfc))
+    last = {rule.label for rule in rules if rule.transductive}
+    rows.sort(key=lambda row: row['metric'] in last)           # a block of their own
     table = DataFrame(rows)
     table.attrs = dict(n_way=tasks[0].n_way, n_query=tasks[0].n_query)
     unchanged = [stage for stage, model in models.items() if 'start_kept' in model.info]

@@ -33,6 +33,7 @@ from ..core.device import autocast, check_precision
 from ..core.distributed import main_prints, n_ranks, several
 from ..data import FewShotData
 from ..encoder import checkpointed
+from ..encoders.cells import CellData
 from ..episodes import mean_prototypes, Task
 from ..evaluate import Accuracy, evaluate, task_features
 from ..images.store import ImageStore
@@ -222,6 +223,7 @@ def patches_of(
     crops:str='independent', # or 'grid'
 )->RandomPatches:
     "How an image of a run becomes patches; `ValueError` for a number that no grids have"
+    if isinstance(data, CellData): return data.cells
     p = preset
     return RandomPatches(n_patches, p.patch_size, p.scale, flip=0.5*(p.flips != 'none'),
                          mean=data.mean, std=data.std, crops=crops)
