@@ -12,10 +12,15 @@ models = sorted(p.parent.name for p in (package/'models').glob('*/config.json'))
 import_all = '''
 import importlib, json, pkgutil, fcam
 names = sorted(m.name.removeprefix('fcam.') for m in pkgutil.walk_packages(fcam.__path__, 'fcam.') if not m.ispkg and '._' not in m.name)
-for name in names: importlib.import_module(f'fcam.{name}')
+extra = []
+for name in names:
+    try: importlib.import_module(f'fcam.{name}')
+    except ModuleNotFoundError as error:
+        if error.name != 'gradio': raise
+        extra.append(name)
 from importlib.metadata import version
 from importlib.resources import files
-print(json.dumps(dict(names=names, where=fcam.__file__, fastai=version('fastai'), fastcore=version('fastcore'),
+print(json.dumps(dict(names=names, extra=extra, where=fcam.__file__, fastai=version('fastai'), fastcore=version('fastcore'),
     splits=sorted(p.name for p in (files('fcam')/'splits').iterdir() if p.name.endswith('.json')),
     models=sorted(importlib.import_module('fcam.core.models').packaged_models()))))
 '''
@@ -62,6 +67,9 @@ def test_newest_fastai(tmp_path):
     done = python(import_all, tmp_path, executable=newest, PYTHONPATH='')
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
+    assert found['extra'] == ['app.page'], 'modules that need an extra'
+    done = python("from fcam.app.command import app_command; app_command()", tmp_path, executable=newest, PYTHONPATH='')
+    assert done.returncode and "pip install 'fcam[app]'" in done.stderr
     assert not found['where'].startswith(str(root)), 'imported from the checkout, not from the installation'
     assert (found['names'], found['splits'], found['models']) == (modules(), splits, models)
     assert int(found['fastcore'].split('.')[0]) >= 2, f"fastcore {found['fastcore']} is under a development ceiling"
