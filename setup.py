@@ -1,4 +1,5 @@
 "Packaging: everything it says comes from `settings.ini`"
+import re
 import sys
 from configparser import ConfigParser
 from pathlib import Path
@@ -13,16 +14,25 @@ in_checkout = ['fcam_site'] if 'editable_wheel' in sys.argv else []
 licenses = {'apache2': 'Apache-2.0'}
 statuses = ['0 - Pre-Planning', '1 - Planning', '2 - Pre-Alpha', '3 - Alpha', '4 - Beta', '5 - Production/Stable']
 
+def readme():
+    "README.md for PyPI, where links and pictures need whole addresses"
+    path, branch = Path('README.md'), cfg['branch']
+    if not path.exists(): return cfg['description']
+    raw = cfg['git_url'].replace('//github.com', '//raw.githubusercontent.com')
+    text = re.sub(r'(!\[[^\]]*\]\()(?![a-z]+:)', rf'\g<1>{raw}/{branch}/', path.read_text(encoding='utf-8'))
+    return re.sub(r'(\]\()(?![a-z]+:|#)', rf'\g<1>{cfg["git_url"]}/blob/{branch}/', text)
+
 setup(
     name=cfg['lib_name'],
     version=cfg['version'],
     description=cfg['description'],
-    long_description=Path('README.md').read_text(encoding='utf-8') if Path('README.md').exists() else cfg['description'],
+    long_description=readme(),
     long_description_content_type='text/markdown',
     keywords=cfg['keywords'],
     author=cfg['author'],
     author_email=cfg['author_email'],
     url=cfg['git_url'],
+    project_urls={'Documentation': cfg['doc_host'] + cfg['doc_baseurl'], 'Changes': f"{cfg['git_url']}/blob/{cfg['branch']}/CHANGELOG.md"},
     license=licenses[cfg['license']],
     classifiers=[
         f"Development Status :: {statuses[int(cfg['status'])]}",
@@ -33,7 +43,7 @@ setup(
     ],
     packages=find_packages(include=[cfg['lib_path'], f"{cfg['lib_path']}.*"]) + in_checkout,
     package_dir={name: 'site' for name in in_checkout},
-    package_data={cfg['lib_name']: ['splits/*', 'models/*/*']},
+    package_data={cfg['lib_path']: ['splits/*', 'models/*/*']},
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg['requirements'].split(),
     extras_require={name: cfg[f'{name}_requirements'].split() for name in ('dev', 'dist', 'hub', 'timm', 'open_clip', 'app')},
