@@ -96,7 +96,7 @@ def _installed(symbol):
     "The same object in the package, if a cell that exports it has made `symbol`; else `symbol`"
     from nbdev.config import get_config
     if getattr(symbol, '__module__', None) != '__main__': return symbol
-    name, package = symbol.__qualname__, get_config().lib_name
+    name, package = symbol.__qualname__, get_config().lib_path.name
     index = importlib.import_module(f'{package}._modidx').d['syms']
     modules = [module for module, names in index.items() if f'{module}.{name}' in names]
     if len(modules) != 1: return symbol

@@ -138,7 +138,7 @@ def test_notebook_opens_with_title_and_question(notebook):
     assert all(re.fullmatch(r'- aliases: \[/\w+\.html(, /\w+\.html)*\]', line) for line in lines[2:])  # where the page lay before
 
 def test_sidebar_lists_every_notebook():
-    listed = re.findall(r'- (\S+\.ipynb)$', (nbs/'sidebar.yml').read_text(encoding='utf-8'), re.M)
+    listed = re.findall(r'(?:-|href:) (\S+\.ipynb)$', (nbs/'sidebar.yml').read_text(encoding='utf-8'), re.M)
     assert sorted(listed) == sorted(p.relative_to(nbs).as_posix() for p in notebooks())
 
 def test_quarto_settings_are_one_file(): assert (nbs/'_quarto.yml').resolve() == root/'_quarto.yml'
@@ -216,14 +216,16 @@ def test_pages_have_addresses_of_their_own():
     names += [alias for p in notebooks() for alias in re.findall(r'/\w+\.html', cells(p)[0].source)]
     assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
 
-def test_list_of_notebooks_is_in_step():
-    "The stored output of the page that lists them"
-    outputs = json.loads((nbs/'notebooks.ipynb').read_text(encoding='utf-8'))['cells']
+def test_reference_is_in_step():
+    "The stored output of the page that lists the notebooks and every public name"
+    outputs = json.loads((nbs/'reference.ipynb').read_text(encoding='utf-8'))['cells']
     listed = '\n'.join(text for cell in outputs for text in texts(cell))
     for notebook in notebooks():
         if notebook.parent == nbs and not notebook.name[0].isdigit(): continue
         title, question = re.match(r'# (.*)\n+> (.*)', cells(notebook)[0].source).groups()
-        assert f'| [{title}]({name_of(notebook)}.ipynb) | {question} |' in listed, f'run nbs/notebooks.ipynb: {name_of(notebook)}'
+        assert f'**[{title}]({name_of(notebook)}.ipynb)**' in listed and f': {question}' in listed, f'run nbs/reference.ipynb: {name_of(notebook)}'
+        names = importlib.import_module(f'fcam.{module_of(notebook)}').__all__ if module_of(notebook) else []
+        for name in names: assert f'| [`{name}`]({name_of(notebook)}.ipynb#{name.lower()}) |' in listed, f'run nbs/reference.ipynb: {name}'
 
 # ---- README
 
