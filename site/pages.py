@@ -207,10 +207,12 @@ def say_gpu(
     cell.source = f'# Runs only where there is a GPU, so nothing is printed here.\n{cell.source}'
 
 class open_links:
-    "Adds to the front matter where the notebook can be opened"
+    "Adds to the front matter where the notebook can be opened: in Colab where it installs fcam there"
     def __init__(self,
         nb, # the notebook, as execnb reads it
-    ): self.nb = nb
+    ):
+        self.nb = nb
+        self.installs = any('google.colab' in cell.source for cell in nb.cells)  # hidden cells go
     def __call__(self,
         cell, # of the notebook
     ):
@@ -223,7 +225,8 @@ class open_links:
         place = f'{config.branch}/{name}'
         inside = f'github/{config.user}/{config.repo}/blob/{place}'
         colab, read = f'https://colab.research.google.com/{inside}', inside.split('/', 1)[1]
-        links = [dict(text='Open in Colab', icon='play-circle', href=colab),
-                 dict(text='Read on GitHub', icon='github', href=f'https://github.com/{read}')]
+        links = [dict(text='Read on GitHub', icon='github', href=f'https://github.com/{read}')]
+        if self.installs:
+            links.insert(0, dict(text='Open in Colab', icon='play-circle', href=colab))
         more = yaml.safe_dump({'code-links': links}, sort_keys=False)
         cell.source = f'{front.rstrip().removesuffix("---")}{more}---\n'

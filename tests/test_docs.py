@@ -143,6 +143,20 @@ def test_sidebar_lists_every_notebook():
 
 def test_quarto_settings_are_one_file(): assert (nbs/'_quarto.yml').resolve() == root/'_quarto.yml'
 
+in_colab = '00_tour', 'own_pictures', '11_learner'   # each installs fcam in Colab, and only there
+
+@pytest.mark.parametrize('name', in_colab)
+def test_colab_cell_installs_only_in_colab(name):
+    cell, = [c for c in cells(nbs/f'{name}.ipynb') if 'google.colab' in c.source]
+    assert cell.source == [c for c in cells(nbs/f'{name}.ipynb') if c.kind == 'code'][0].source    # before anything is imported
+    for shell, installs in (('<google.colab._shell.Shell object at 0x7f>', 1), ('<ipykernel.zmqshell.ZMQInteractiveShell object at 0x7f>', 0)):
+        ran = []
+        class Shell:
+            def __str__(self): return shell
+            def run_line_magic(self, *args): ran.append(args)
+        exec(cell.source, dict(get_ipython=Shell))
+        assert ran == [('pip', 'install -q git+https://github.com/fcam/fcam')]*installs
+
 def test_notebooks_process_for_the_docs(tmp_path):
     "Imports, `show_doc` and links as the site's build does them, without Quarto"
     copy = shutil.copytree(root, tmp_path/'fcam', symlinks=True, ignore=ignored)
@@ -161,7 +175,9 @@ def check_page(notebook, page):
     found = json.loads(page.read_text(encoding='utf-8'))['cells']
     front = ''.join(found[0]['source'])
     assert found[0]['cell_type'] == 'raw' and 'title:' in front and 'output-file:' in front
-    assert f'colab.research.google.com/github/fcam/fcam/blob/main/nbs/{name_of(notebook)}.ipynb' in front
+    place = f'github/fcam/fcam/blob/main/nbs/{name_of(notebook)}.ipynb'
+    assert (f'colab.research.google.com/{place}' in front) == (name_of(notebook) in in_colab), f'{page.name}: link to Colab'
+    assert place.split('/', 1)[1] in front
     assert not list(faults(found)), f'{page.name}: {list(faults(found))}'
     if not module_of(notebook): return
     code = [''.join(c['source']) for c in found if c['cell_type'] == 'code']

@@ -88,5 +88,10 @@ def test_gpu_cells_and_front_matter(monkeypatch):
     assert after(say_gpu, outputs=[dict(text='1')], **gpu).source == 'run()'
     monkeypatch.chdir(root)
     front = Cell(cell_type='raw', source='---\ntitle: A\noutput-file: a.html\n---\n')
-    open_links(SimpleNamespace(path_='nbs/core/a.ipynb'))(front)
-    assert '/github/fcam/fcam/blob/main/nbs/core/a.ipynb' in front.source
+    install = SimpleNamespace(source="if 'google.colab' in str(get_ipython()): ...")
+    before = front.source
+    for written, colab in (([front], False), ([front, install], True)):
+        front.source = before
+        open_links(SimpleNamespace(path_='nbs/core/a.ipynb', cells=written))(front)
+        assert 'github.com/fcam/fcam/blob/main/nbs/core/a.ipynb' in front.source
+        assert ('/github/fcam/fcam/blob/main/nbs/core/a.ipynb' in front.source.split('Read on')[0]) == colab
