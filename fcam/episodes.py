@@ -107,14 +107,14 @@ class Task:
         if self.n_episodes is not None: return self
         return replace(self, n_episodes=n_test[self.n_shot > 1])
     def fitting(self,
-        store:ImageStore, # images of the classes to be told apart
+        store:ImageStore, # images of the classes to classify
     )->Task:
         "The same tasks with fewer classes, or fewer queries, where the store has no more"
         fewest = int(store.labels.bincount().min())
         return replace(self, n_way=min(self.n_way, store.n_classes),
                        n_query=max(1, min(self.n_query, fewest - self.n_shot)))
     def draw(self,
-        store:ImageStore, # images of the classes to be told apart
+        store:ImageStore, # images of the classes to classify
     )->Episodes:
         "The tasks, as `sample_episodes` draws them; `ValueError` for too few classes or images"
         return sample_episodes(store.labels, **asdict(self.counted()), classes=store.classes)

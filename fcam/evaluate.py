@@ -153,7 +153,7 @@ class FreshFeatures:
     "Features with new crops for every episode; call it as `features(images, episodes)`"
     def __init__(self,
         encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`; used in eval mode
-        store:ImageStore, # images of the classes to be told apart
+        store:ImageStore, # images of the classes to classify
         patches:RandomPatches, # how an image becomes n patches
         seed:int=0, # of the crops
         bs:int=None, # patches a forward call; default: by their size and the device
@@ -196,7 +196,7 @@ class FeatureBank(FreshFeatures):
     "Each image embedded once a view, then looked up; `MemoryError` if there is no room for it"
     def __init__(self,
         encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`; used in eval mode
-        store:ImageStore, # images of the classes to be told apart
+        store:ImageStore, # images of the classes to classify
         patches:RandomPatches, # how an image becomes n patches
         n_views:int=1, # draws of the n patches of an image
         seed:int=0, # of the crops and of the choice of views
@@ -357,7 +357,7 @@ evaluate.__delwrap__ = Task    # where fastcore finds the comments of the fields
 # %% ../nbs/09_evaluate.ipynb #1b621b34
 def task_features(
     encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`; used in eval mode
-    store:ImageStore, # images of the classes to be told apart
+    store:ImageStore, # images of the classes to classify
     patches:RandomPatches, # how an image becomes n patches
     tasks:list, # of `Task`, what the features are for; the seed of the first is that of the crops
     n_views:int=1, # draws of the patches of an image, unless `fresh`

@@ -98,7 +98,7 @@ def encoder(self:FCAMLearner)->nn.Module:
 
 # %% ../nbs/11_learner.ipynb #f55c3bcd
 def _as_cells(data, encoder, device):
-    "The cells of all images, by the encoder that rests, unless the data are cells already"
+    "The cells of all images, by the frozen encoder, unless the data are cells already"
     if isinstance(data, CellData): return data
     if encoder is None: raise ValueError('train_encoder is False and no encoder is given: '
         "give one that is trained, such as 'torchvision:resnet18', or a network")
@@ -107,7 +107,7 @@ def _as_cells(data, encoder, device):
 
 def fcam_learner(
     data:FewShotData, # images of base, validation and new classes; or the path of their folder
-    encoder:nn.Module=None, # default: ResNet12 of the preset's width; at rest also a name
+    encoder:nn.Module=None, # default: ResNet12 of the preset's width; if frozen also a name
     preset:str|Preset=None, # a name in `presets`, or settings; default: as `choose_preset`
     device=None, # default: the GPU where there is one
     seed:int=None, # of weights, order and crops; default: not fixed
@@ -115,7 +115,7 @@ def fcam_learner(
     folder=None, # where the run is kept, so that it goes on after an interrupt; default: nowhere
     precision:str='auto', # or 'float32', 'bfloat16', 'float16'
     start=None, # folder of another run, or of a stage of it, whose weights are the first here
-    train_encoder:bool=True, # False: it rests, and a projection of its cells is trained instead
+    train_encoder:bool=True, # False: it is frozen, and a projection of its cells is trained instead
     n_features:int=128, # of that projection
     **settings, # single settings that differ, such as `width`, `n_patches`, `warmup_epochs`
 )->FCAMLearner:
@@ -313,9 +313,9 @@ def meta_train(self:FCAMLearner,
 # %% ../nbs/11_learner.ipynb #67c80ae3
 @patch
 def fcam(self:FCAMLearner,
-    stage:str=None, # a key of `stages`; default: as the learner stands
+    stage:str=None, # a key of `stages`; default: the current weights
 )->FCAM: # a copy, on the same device
-    "The model after a stage, or as it stands; `ValueError` for a stage that was not trained"
+    "The model after a stage, or with the current weights; `ValueError` for a stage that was not trained"
     if stage is not None and stage not in self.stages:
         raise ValueError(f'stage {stage!r} was not trained: there are {list(self.stages)}')
     if stage is not None: encoder, metric, _ = self.stages[stage]
@@ -340,7 +340,7 @@ def evaluate(self:FCAMLearner,
     progress:bool=True, # show a bar
     **kwargs, # fields of the `Task`, and settings of `FCAM.accuracy`
 )->Accuracy: # percent
-    "Accuracy of the model as it stands on the test classes, as `FCAM.accuracy`"
+    "Accuracy of the current model on the test classes, as `FCAM.accuracy`"
     return self.fcam().accuracy(self.data.test, task, progress=progress, **kwargs)
 
 # %% ../nbs/11_learner.ipynb #dde642ed
@@ -349,7 +349,7 @@ def save_fcam(self:FCAMLearner,
     path, # of a folder, made where it does not exist
     **info, # more facts to keep in `config.json`
 )->Path: # the folder
-    "Saves the model as it stands: safetensors and a readable config"
+    "Saves the current model: safetensors and a readable config"
     model = self.fcam()
     model.info |= info
     return model.save(path)
@@ -359,8 +359,8 @@ def save_fcam(self:FCAMLearner,
 def classifier(self:FCAMLearner,
     support:dict, # `{class: [images]}`, images of any kind that `load_image` takes
     **kwargs, # settings of `Classifier`
-)->Classifier: # by the model as it stands
-    "A classifier for new classes by the model as it stands; `ValueError` for bad support"
+)->Classifier: # by the current model
+    "A classifier for new classes by the current model; `ValueError` for bad support"
     return self.fcam().classifier(support, **kwargs)
 
 # %% ../nbs/11_learner.ipynb #ddde5ed7

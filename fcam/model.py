@@ -99,7 +99,7 @@ def check_unseen(self:FCAM,
 @patch
 @delegates(Task)
 def accuracy(self:FCAM,
-    store:ImageStore, # images of the classes to be told apart
+    store:ImageStore, # images of the classes to classify
     task:Task=None, # which episodes; default: a `Task` of the fields that are given by name
     n_views:int=None, # draws of the patches of an image, unless `fresh`; default: the model's
     fresh:bool=False, # new crops for every episode, in place of views

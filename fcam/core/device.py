@@ -59,7 +59,7 @@ def check_precision(
 
 # %% ../../nbs/core/device.ipynb #48020816
 def _cpu_has_bfloat16():
-    "Whether this processor has instructions for bfloat16, by what PyTorch tells of it"
+    "Whether this processor has instructions for bfloat16, by what PyTorch reports"
     if not torch.backends.mkldnn.is_available(): return False
     if hasattr(torch.cpu, 'get_capabilities'):                       # recent versions of PyTorch
         known = torch.cpu.get_capabilities()

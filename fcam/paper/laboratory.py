@@ -141,7 +141,7 @@ def model(self:Laboratory,
 
 @patch
 def _rule(self:Laboratory, row, model):
-    "The metric or the baseline that tells the classes apart"
+    "The metric or the baseline that classifies"
     if row.rule == 'own': return model.metric
     settings = row.test.get('rule_settings', {})
     if row.rule == 'simpleshot' and 'mean' not in settings:    # that of the training classes

@@ -142,7 +142,7 @@ class Preset:
             f'{", ".join(epochs)} are all 0: give at least one of them')
     @property
     def learns_alone(self)->bool:
-        "Whether the metric has something to learn while the encoder rests"
+        "Whether the metric has something to learn while the encoder is frozen"
         learns_weights = self.weights == 'softmax' and self.weights_lr > 0
         return self.metric == 'adaptive' or self.metric == 'fixed' and learns_weights
     def settings(self)->dict:

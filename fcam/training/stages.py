@@ -153,7 +153,7 @@ class EpisodeValidation(Callback):
         "The latest accuracy in percent, for `ValueMetric`"
         return self.accuracy and self.accuracy.mean
     def score(self)->Accuracy: # over the tasks
-        "The accuracy of the candidate as it stands; its modes and weights stay as they are"
+        "The accuracy of the candidate in its current state; its modes and weights stay as they are"
         encoder, metric = self.candidate()
         bank = task_features(encoder, self.store, self.patches, [self.task],
                              precision=self.precision)
