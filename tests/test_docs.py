@@ -137,6 +137,10 @@ def test_notebook_opens_with_title_and_question(notebook):
     assert first.kind == 'markdown' and lines[0].startswith('# ') and lines[1].startswith('> ')
     assert all(re.fullmatch(r'- aliases: \[/\w+\.html(, /\w+\.html)*\]', line) for line in lines[2:])  # where the page lay before
 
+@pytest.mark.parametrize('notebook', notebooks(), ids=name_of)
+def test_stored_outputs_have_no_warning_with_the_path_of_a_machine(notebook):
+    assert 'site-packages' not in notebook.read_text(encoding='utf-8')
+
 def test_sidebar_lists_every_notebook():
     listed = re.findall(r'(?:-|href:) (\S+\.ipynb)$', (nbs/'sidebar.yml').read_text(encoding='utf-8'), re.M)
     assert sorted(listed) == sorted(p.relative_to(nbs).as_posix() for p in notebooks())
