@@ -220,7 +220,7 @@ class _Page:
                 label='Encoder by name', allow_custom_value=True,
                 info='others than cifar_fs are downloaded once')
             self.rule = gr.Dropdown(_rules, label='Rule')
-            self.cells = gr.Slider(2, 8, 5, step=1, label='Cells a side, for encoders of others')
+            self.cells = gr.Slider(2, 8, 5, step=1, label='Cells a side, for pretrained encoders')
             self.none = gr.Slider(0, 0.5, 0.05, step=0.01,
                 label='None of these: share of known pictures that may be lost (0: never said)')
             self.apply = gr.Button('Apply the settings')

@@ -111,7 +111,7 @@ class Visit:
     def __init__(self,
         encoder:str='cifar_fs', # as for `FewShotClassifier`
         rule:str='auto', # as for `FewShotClassifier`
-        cells:int=5, # cells a side of a local set, for encoders of others
+        cells:int=5, # cells a side of a local set, for pretrained encoders
         none_of_these:float=0.05, # share of known pictures that may be lost by it; 0: never said
         parent=None, # of the visit's folder; default: that for temporary files
     ):

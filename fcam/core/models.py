@@ -54,7 +54,7 @@ def model_folder(
     if not path.is_dir():
         raise FileNotFoundError(f'{path} does not exist: give the folder that save_fcam wrote, or '
             f'the name of a model that comes with the package ({", ".join(packaged_models())}). '
-            'For prediction there are also encoders of others: timm:NAME, torchvision:NAME')
+            'For prediction there are also pretrained encoders: timm:NAME, torchvision:NAME')
     missing = [name for name in names if not (path/name).is_file()]
     if missing: raise FileNotFoundError(
         f'{path} has no {" and no ".join(missing)}: give the folder that save_fcam wrote')
