@@ -158,7 +158,7 @@ def target(self:FeatureCalibration):
 
 @patch
 def before_train(self:FeatureCalibration):
-    "Teacher := student, once, where calibration or the average starts; before that it is not updated"
+    "Sets the teacher to the student where calibration or the average starts, and not before"
     self._soft_sum,self._n_soft = 0.,0
     teacher, starts = self.learn.momentum_teacher, self.calibrating and not self.started
     teacher.plain_mean,teacher.resting = self.averaging,not (self.calibrating or self.averaging)
