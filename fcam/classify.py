@@ -78,12 +78,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     "Tells classes apart by a few pictures of each, with any encoder; a classifier of scikit-learn"
     def __init__(self,
         encoder='cifar_fs', # name for `named_encoder`, module, model; None: X is features
-        rule:str='auto', # that classifies; 'auto': the best of a competition
-        how:str='cells', # way to a local set: 'cells', 'crops' or 'both'; not for models of ours
+        rule:str='auto', # name of the rule that classifies; 'auto' chooses one by a competition
+        how:str='cells', # parts of a picture: a grid ('cells'), random 'crops', or 'both'
         cells:int=5, # cells a side of a local set
         size:int=None, # side of the pictures in pixels; default: the encoder's
-        candidates:int=None, # classes that are nearest by the whole and that a rule sees; None: all
-        none_of_these:float=None, # share of known pictures that may be lost by it, in (0, 0.5]
+        candidates:int=None, # compare only with so many classes, most similar as a whole
+        none_of_these:float=None, # about this share of known pictures gets this answer, to 0.5
         batch_size:int=32, # pictures that are embedded together
         cache=None, # folder where features of pictures are kept, to be found again; None: nowhere
         seed:int=0, # of crops and of the competition
@@ -231,8 +231,8 @@ def _find_threshold(self:FewShotClassifier, known):
     others = class_cosines(self.bank_, some).cpu().numpy()
     others[np.arange(len(others)), some.labels] = -1            # as if its class were left out
     self.unknown_caught_ = float((others.max(1) < self.threshold_).mean())
-    if self.verbose: print(f'none of these: {100*self.none_of_these:.0f} % of known pictures are '
-        f'lost, and {100*self.unknown_caught_:.0f} % of those of a class that is left out are seen')
+    if self.verbose: print(f'none of these: the answer of about {100*self.none_of_these:.0f} % of '
+        f'known pictures, and of {100*self.unknown_caught_:.0f} % when their class is left out')
 
 @patch
 def _default_rule(self:FewShotClassifier, default, rng):

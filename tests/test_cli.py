@@ -13,7 +13,7 @@ options = dict(
                 '--set', '--seed', '--device', '--precision', '--out', '--start', '--config', '--resume', '--quiet', '--version', 'mini_imagenet', 'tiny'],
     fcam_eval=['model', '--data', '--table', '--baseline', '--emd_episodes', '--n_way', '--n_shot', '--n_query', '--n_episodes', '--n_views', '--fresh', '--mirror', '--n_patches', '--crops', '--mean', '--allow_seen',
                '--seed', '--device', '--precision', '--out', '--quiet', '--version', 'simpleshot'],
-    fcam_predict=['model', 'support', 'images', '--rule', '--none_of_these', '--mean', '--figures', '--device', '--precision', '--out', '--quiet', '--version'],
+    fcam_predict=['model', 'support', 'images', '--rule', '--none_of_these', '--figures', '--device', '--precision', '--out', '--quiet', '--version'],
 )
 files = ['model.safetensors', 'config.json', 'run.json', 'history.csv', 'result.json', 'log.txt', 'curve.png', 'decision.png']
 facts = ['command_line', 'settings', 'seed', 'source', 'data', 'machine', 'date', 'hours', 'results']  # in result.json
@@ -179,7 +179,7 @@ def test_odd_names_survive(shapes, tmp_path):
     done = shell(f'{train.format(folder="data", out="run")} | head -1', tmp_path, PYTHONIOENCODING='ascii')
     assert done.returncode == 0 and not done.stderr and len(done.stdout.splitlines()) == 1, done.stdout + done.stderr
     assert [name for name in files if not (tmp_path/'run'/name).is_file()] == []
-    done = shell(f'fcam_predict run data {shapes}/disc.png --mean >&-', tmp_path, PYTHONIOENCODING='ascii')
+    done = shell(f'fcam_predict run data {shapes}/disc.png >&-', tmp_path, PYTHONIOENCODING='ascii')
     assert done.returncode == 0 and not done.stderr, done.stderr
     with open(tmp_path/'runs'/'predict'/'predictions.csv', newline='', encoding='utf-8') as f: row, = csv.DictReader(f)
     assert row['image'].endswith('disc.png') and len(row) == 3 + len(odd_names)

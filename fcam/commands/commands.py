@@ -247,9 +247,8 @@ def fcam_predict(
     model:str, # folder of a saved model; cifar_fs, which is there; hf://OWNER/NAME; or timm:NAME
     support:str, # folder with one folder of images for each new class
     images:list, # paths of images to classify, or of folders of them
-    rule:str=None, # of the classifier, or auto, the best of several; an encoder's default
-    none_of_these:float=None, # share of known images that may be lost by this answer, as 0.05
-    mean:bool=False, # mean prototypes where there are several images a class
+    rule:str='auto', # the rule that classifies; auto: the best of several on held-out images
+    none_of_these:float=None, # about which share of images of a class may get this answer, as 0.05
     figures:int=None, # how many images get a figure of what decided; default: the first 20
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
     precision:str=None, # float32, bfloat16, float16; default: auto, on a CPU as it was trained
@@ -260,13 +259,12 @@ def fcam_predict(
     words, left_out = given_options(locals()), {}
     paths, examples = image_paths(images, left_out), support_from_folder(support, left_out)
     check_out(words)
+    from fcam.classify import FewShotClassifier                 # and with it torch: seconds
     from fcam.images.folders import left_out_line, printable
     from fcam.images.pixels import load_image
-    from fcam.model import load_fcam                            # and with it torch: seconds
+    from fcam.model import load_fcam
     from fcam.runs.record import named_device
-    place, named = named_device(device), names_encoder(model)
-    if mean and (named or rule or none_of_these): raise ValueError(
-        '--mean is for a model of ours with its own metric: leave it out')
+    place = named_device(device)
     for name, files in examples.items():
         for file in files[:]:
             try: load_image(file)
@@ -275,14 +273,11 @@ def fcam_predict(
                 files.remove(file)
         if not files: raise ValueError(f'class {name!r} has no image that can be read: add one, '
                                        'or take the folder away')
-    fcam = None if named else load_fcam(model, device=place, precision=precision or 'auto')
-    if named or rule or none_of_these:
-        from fcam.classify import FewShotClassifier
-        clf = FewShotClassifier(model if named else fcam, rule=rule or 'auto', device=place,
-                                none_of_these=none_of_these, verbose=not quiet,
-                                cache=Path(out or 'runs/predict').parent/'features')
-        clf = _Answers(clf.fit(examples), paths)
-    else: clf = fcam.classifier(examples, structured=False if mean else None)
+    if names_encoder(model): encoder = model
+    else: encoder = load_fcam(model, device=place, precision=precision or 'auto')
+    clf = FewShotClassifier(encoder, rule=rule, none_of_these=none_of_these, device=place,
+                            cache=Path(out or 'runs/predict').parent/'features',
+                            verbose=not quiet).fit(examples)
     notes, copies = [left_out_line(left_out)] if left_out else [], {}
     for name, files in examples.items():
         for file in files: copies.setdefault(file.read_bytes(), {}).setdefault(name, file)
@@ -295,47 +290,29 @@ def fcam_predict(
         return _predict(clf, paths, folder, words, notes)
 
 # %% ../../nbs/commands/commands.ipynb #1bb58848
-class _Answers:
-    "A `FewShotClassifier` that is asked as a `Classifier` is: by `decide`, then `explain`"
-    def __init__(self, clf, paths):
-        from fcam.images.pixels import load_image
-        self.clf, self.model, self.classes = clf, clf.encoder_, clf.classes_.tolist()
-        self.load_image, readable = load_image, []
-        for path in paths:
-            with suppress(ValueError): readable.append(load_image(path) and path)
-        found = zip(*clf.predict(readable, return_proba=True)) if readable else ()
-        self.found = dict(zip(readable, found))
-    def decide(self, path):
-        if path not in self.found: self.load_image(path)       # and says what is wrong with it
-        label, probs = self.found[path]
-        probs = dict(zip(self.classes, probs.tolist()))
-        return SimpleNamespace(label=str(label), probs=probs, path=path)
-    def explain(self, found): return self.clf.explain(found.path)
-
 def _predict(clf, paths, folder, words, notes):
     "Classifies, prints, and keeps the predictions, then figures"
     from fcam.images.folders import printable
+    from fcam.images.pixels import load_image
     from fcam.runs.record import machine, model_facts, Record, RunLog
-    log, rows = RunLog(quiet='quiet' in words), []
-    decisions, broken, n_figures = [], [], words.get('figures', 20)
-    if names_encoder(words['model']): about, place = clf.model.settings(), clf.clf.device
-    else: about, place = model_facts(words['model'], clf.model), clf.model.device
-    record = Record(folder, log, command='fcam_predict', machine=machine(place),
+    log, encoder, readable, broken = RunLog(quiet='quiet' in words), clf.encoder_, [], []
+    for path in paths:
+        try: readable.append(load_image(path) and path)
+        except ValueError as e: broken.append(str(e))          # the others keep their answers
+    if not readable: raise ValueError('not classified: ' + '; '.join(broken))
+    if names_encoder(words['model']): about = encoder.settings()
+    else: about = model_facts(words['model'], encoder)
+    record = Record(folder, log, command='fcam_predict', machine=machine(clf.device),
         command_line=command_line('fcam_predict', words),
-        precision=getattr(clf, 'precision', 'float32'),
-        support=str(user_path(words['support']).resolve()), model=about, classes=clf.classes)
+        precision=getattr(encoder, 'precision', 'float32'), rule=clf.rule_,
+        support=str(user_path(words['support']).resolve()), model=about,
+        classes=clf.classes_.tolist())
     for note in notes: log.line(note)
-    for i, path in enumerate(paths):
-        log.status(f'image {i + 1} of {len(paths)}')
-        try: found = clf.decide(path)
-        except ValueError as e:                                # the others keep their answers
-            broken.append(str(e))
-            continue
-        if len(decisions) < n_figures: decisions.append(found)
-        shares = {f'p({name})': round(p, 4) for name, p in found.probs.items()}
-        rows.append(dict(image=str(path), label=found.label,
-                         probability=round(max(found.probs.values()), 3)) | shares)
-    if not rows: raise ValueError('not classified: ' + '; '.join(broken))
+    rows = []
+    for path, label, probs in zip(readable, *clf.predict(readable, return_proba=True)):
+        shares = {f'p({name})': round(p, 4) for name, p in zip(clf.classes_, probs.tolist())}
+        rows.append(dict(image=str(path), label=str(label), probability=round(max(probs), 3))
+                    | shares)
     shown = [[printable(row[k]) for k in ('image', 'label', 'probability')] for row in rows]
     widths = [min(80, max(map(len, column))) for column in zip(*shown)]
     for row in shown: log.line('  '.join(map(str.rjust, row, widths)), always=True)
@@ -343,13 +320,12 @@ def _predict(clf, paths, folder, words, notes):
     csv.writer(table, lineterminator='\n').writerows([rows[0], *(row.values() for row in rows)])
     record.keep('predictions.csv', lambda path: write_file(path, table.getvalue()))
     record.result(results=rows)
-    if not (isinstance(clf, _Answers) or hasattr(clf.model.metric, 'transport')):
-        decisions = []                                         # it cannot explain
-    for i, decision in enumerate(decisions):
-        name = re.sub(r'[^\w.-]+', '_', Path(rows[i]['image']).stem)[:60]
-        record.keep_figure(f'{i + 1:03d}-{name}.png', lambda: clf.explain(decision))
-        log.status(f'figure {i + 1} of {len(decisions)}')
-    if len(rows) > len(decisions) > 0: log.line(f'figures of the first {len(decisions)} '
+    explained = readable[:words.get('figures', 20)]
+    for i, path in enumerate(explained):
+        name = re.sub(r'[^\w.-]+', '_', Path(path).stem)[:60]
+        record.keep_figure(f'{i + 1:03d}-{name}.png', lambda: clf.explain(path))
+        log.status(f'figure {i + 1} of {len(explained)}')
+    if len(rows) > len(explained) > 0: log.line(f'figures of the first {len(explained)} '
         f'of {len(rows)} images: --figures says how many')
     record.end()
     if broken: raise ValueError('not classified: ' + '; '.join(broken))
