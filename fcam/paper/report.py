@@ -239,8 +239,10 @@ def _conditions(result):
     return (f'Size {result["size"]}; {"; ".join(result["data"].values())}; seeds '
             f'{result["seeds"]}, each with its own training and its own tasks ({tasks}); several '
             f'shots by {several}; {result["precision"]} on {result["machine"]["processor"]}, '
-            f'{libraries}. In bold the primary difference; the others are corrected for their '
-            "number. Behind the paper's differences, in brackets, the same share of the error "
+            f'{libraries}. In bold the primary difference. Each interval is that of one difference; the '
+            'words of all but the primary one are corrected for their number (Holm), so such an '
+            'interval can lie above zero and the word still be "not decided". '
+            "Behind the paper's differences, in brackets, the same share of the error "
             f'here. "At its start": the stage saved the weights with which it began. Intervals '
             f'are 95 %. {result["note"]}'.strip())
 
@@ -306,8 +308,10 @@ def claims_table(
         primary = next((o for o in (result or {}).get('claims', ()) if o['primary']), None)
         if primary is None: return '–'
         theirs = primary['paper_scaled']
-        return (f'**{primary["verdict"]}**, {_with_half(primary, "+")}'
-                + (theirs is not None)*f' (paper {_number(theirs, "+")})')
+        found = f'**{primary["verdict"]}**, {_with_half(primary, "+")}'
+        if theirs is None: return found
+        unseen = primary['verdict'] == 'level' and abs(theirs) <= primary['margin']
+        return f'{found} (paper {_number(theirs, "+")}' + ', level too'*unseen + ')'
     rows = []
     for name, results in found.items():
         one = next(iter(results.values()))
