@@ -53,8 +53,9 @@ def page_values(
 
 # %% ../../nbs/app/page.ipynb #da2627d8
 _explained = '''# Sort pictures by a few examples
-Give each class a name and a few pictures; the new pictures get their answers at once. The page begins
-with an example of three letters unless it was given a folder: replace it by pictures of your own.'''
+Give each class a name and a few pictures; the new pictures get their answers at once.
+The page begins with an example of three letters unless it was given a folder:
+replace it by pictures of your own.'''
 _css = '''.gradio-container {max-width: 1400px !important}
 .row-of-class {align-items: end}
 #results .grid-wrap, #beside .grid-wrap, .pictures-of-class .grid-wrap {padding-top: 28px}
