@@ -30,7 +30,7 @@ def cascade_weights(
     temperature:float=1., # > 0; `math.inf` gives the uniform limit, equation (10)
     normalised:bool=False, # divide by the n_classes - i + 1 classes that remain, equation (8)?
 )->Tensor: # `(batch, n_classes - 1)`, in (0, 1]
-    "Weight w_i(T) of each binary choice (Theorem 1); `ValueError` if `temperature` is not > 0"
+    "Weight w_i(T) of each binary question (Theorem 1); `ValueError` if `temperature` is not > 0"
     z = _as_logits(logits, 'logits')
     if not isinstance(temperature, (Real, Tensor)) or not temperature > 0:
         raise ValueError(f'temperature is {temperature!r}: give a number above 0 '
@@ -48,7 +48,7 @@ def cascade_weights(
 def binary_cascade(
     logits:Tensor, # `(batch, n_classes)`, unnormalised; any leading dimensions
 )->tuple[Tensor, Tensor]: # log q_i and log q_not_i, each `(batch, n_classes - 1)`, <= 0
-    "Log-probabilities of the binary choices, equation (6); `ValueError` for fewer than 2 classes"
+    "Log-probabilities of the binary questions, equation (6); `ValueError` for fewer than 2 classes"
     z = _as_logits(logits, 'logits')
     with torch.autocast(z.device.type, enabled=False):
         z = z - z.detach().amax(-1, keepdim=True)
