@@ -315,7 +315,7 @@ def meta_train(self:FCAMLearner,
 def fcam(self:FCAMLearner,
     stage:str=None, # a key of `stages`; default: the current weights
 )->FCAM: # a copy, on the same device
-    "The model after a stage, or with the current weights; `ValueError` for a stage that was not trained"
+    "The model after a stage, or with the current weights; `ValueError` for one not trained"
     if stage is not None and stage not in self.stages:
         raise ValueError(f'stage {stage!r} was not trained: there are {list(self.stages)}')
     if stage is not None: encoder, metric, _ = self.stages[stage]

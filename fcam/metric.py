@@ -331,7 +331,7 @@ class EMDMetric(nn.Module):
 class CosineMetric(nn.Module):
     "Similarity of two sets of patches by the cosine of their means"
     def __init__(self,
-        temperature:float=None, # where a learned factor on the cosine starts; default: none
+        temperature:float=None, # start of a learned factor on the score; default: no factor
     ):
         super().__init__()
         self.start, self.temperature = temperature, None
@@ -348,7 +348,7 @@ class CosineMetric(nn.Module):
     def forward(self,
         query:Tensor, # `(..., n_query, n, n_features)`
         proto:Tensor, # `(..., n_way, m, n_features)`
-    )->Tensor: # `(..., n_query, n_way)`, in [-1, 1], times the temperature where there is one
+    )->Tensor: # `(..., n_query, n_way)`, times the learned factor where there is one
         "Score of every query with every class; `ValueError` for wrong shapes or values not finite"
         check_sets(query, proto)
         dtype = torch.promote_types(torch.promote_types(query.dtype, proto.dtype), torch.float32)

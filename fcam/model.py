@@ -42,7 +42,7 @@ class FCAM(nn.Module):
         encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`
         metric:nn.Module, # `metric(query, proto)`, such as `AdaptiveMetric`
         patches:RandomPatches, # how an image becomes n patches
-        score_temperature:float=12.5, # on the scores
+        score_temperature:float=12.5, # factor on the scores
         classes:dict=None, # names by set, `{'train': [...], 'valid': [...], 'test': [...]}`
         n_test:tuple=(5000, 600), # episodes of `accuracy`: for one shot, for more
         n_views:int=4, # draws of the patches of an image in `accuracy`

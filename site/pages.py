@@ -92,6 +92,12 @@ def _signature(name, rows, result):
     if len(line) > 84: line = '\n'.join([f'{name}(', *(f'    {o},' for o in words), f'){end}'])
     return f'```python\n{line}\n```'
 
+def _property(name, result):
+    "A block of code, without brackets: `result` is `(type, '', comment)` or None"
+    kind, _, comment = result or ('', '', '')
+    told = f'property: {comment}' if comment else 'property'
+    return f'```python\n{name}{f": {kind}" if kind else ""}  # {told}\n```'
+
 def _installed(symbol):
     "The same object in the package, if a cell that exports it has made `symbol`; else `symbol`"
     from nbdev.config import get_config
@@ -113,6 +119,7 @@ class Signature:
     ):
         from nbdev.showdoc import BasicMarkdownRenderer
         self.plain = BasicMarkdownRenderer(sym, name=name, title_level=title_level)
+        self.is_property = isinstance(sym, property)
         self.sym, self.name = _installed(self.plain.sym), self.plain.nm
     def _blocks(self):
         "What is called and how, what is told of it"
@@ -120,6 +127,8 @@ class Signature:
         if is_class and any(hasattr(self.sym, o) for o in ('__dataclass_fields__', '_fields')):
             return '', _field_table(self.sym)
         called = self.sym.__init__ if is_class else self.sym
+        if not hasattr(called, '__code__'): called = inspect.unwrap(called)   # from `lru_cache`
+        if self.is_property: return _property(self.name, _written(called).get('return')), ''
         if not hasattr(called, '__code__'): return f'```python\n{self.name}()\n```', ''
         rows, back = list(_parameters(called)), _written(called).get('return', ('', '', ''))
         told = [(_in_code(name), comment) for name, _, _, comment in rows if comment]
@@ -133,18 +142,20 @@ class Signature:
         return '\n\n'.join(part for part in (head, shown, docs, told) if part)
 
 class entries_first:
-    "Moves the source of an exported cell behind its entries"
+    "Entries of a cell in the order of its source, which comes behind them; nbdev reverses both"
     def __init__(self,
         nb, # the notebook, as execnb reads it
     ): self.nb = nb
     def begin(self):
         "Called once, before the cells are seen"
-        cells = self.nb.cells
+        cells, last = self.nb.cells, -1
         for i in range(len(cells)):
-            if cells[i].cell_type != 'code' or 'exports' not in cells[i].directives_: continue
+            if i <= last or cells[i].cell_type != 'code': continue
             last = i
             while last + 1 < len(cells) and getattr(cells[last + 1], 'has_sd', False): last += 1
-            cells.insert(last, cells.pop(i))
+            source, entries = cells[i], cells[i + 1:last + 1][::-1]
+            shown = 'exports' in source.directives_
+            cells[i:last + 1] = [*entries, source] if shown else [source, *entries]
 
 def _defined(source):
     "Names that a cell defines, those of methods with their class"
@@ -201,10 +212,13 @@ def short_paths(
 def say_gpu(
     cell, # of a notebook
 ):
-    "A first line for a cell that needs a GPU and has no output"
-    wanted = cell.cell_type == 'code' and 'cuda' in cell.directives_
-    if not wanted or cell.get('outputs'): return
-    cell.source = f'# Runs only where there is a GPU, so nothing is printed here.\n{cell.source}'
+    "Folds a cell that no GPU has run, with a first line in place of its output"
+    if cell.cell_type != 'code' or 'cuda' not in cell.directives_: return
+    printed = [''.join(output.get('text', '')) for output in cell.get('outputs', [])]
+    if not all(re.fullmatch(r'(There is no GPU: left out\s*)+', text) for text in printed): return
+    cell.outputs = []
+    fold = '#| code-fold: true\n#| code-summary: "Needs a GPU: not run here"\n'
+    cell.source = f'{fold}# Runs only where there is a GPU, so nothing is printed here.\n{cell.source}'
 
 class open_links:
     "Adds to the front matter where the notebook can be opened: in Colab where it installs fcam there"

@@ -50,6 +50,16 @@ def test_entries():
     assert 'Piece(width: int)\n' in Signature(Piece)._repr_markdown_()
     assert rows_of(Piece.cut) == ['| `at` | in [0, 1] |']
 
+def test_entries_of_properties_and_of_remembered_results(monkeypatch):
+    from fcam.calibration import FeatureCalibration
+    from fcam.learner import FCAMLearner
+    def of_a_notebook(): pass                      # stands for a name of the package, which has `lru_cache`
+    of_a_notebook.__module__, of_a_notebook.__qualname__ = '__main__', 'grid_sides'
+    monkeypatch.chdir(root)
+    assert '```python\nFCAMLearner.encoder: nn.Module  # property' in Signature(FCAMLearner.encoder)._repr_markdown_()
+    assert 'FeatureCalibration.target' in (entry := Signature(FeatureCalibration.target)._repr_markdown_()) and 'target()' not in entry
+    assert 'grid_sides(n_patches' in Signature(of_a_notebook, name='grid_sides')._repr_markdown_()
+
 def test_entries_of_fields():
     from fcam.episodes import Episodes
     from fcam.training.presets import Preset
@@ -67,10 +77,10 @@ def test_long_and_private_sources_are_folded(lines, words):
     for word in words: assert word in cell.source
 
 def test_entries_come_first():
-    "Sources are E, entries e; the third source has none"
+    "Sources are E, entries e, in the order of their source; the third source has none"
     cells = [SimpleNamespace(cell_type='code', n=n, directives_={'exports': []} if o == 'E' else {}, has_sd=o == 'e') for n, o in enumerate('.EeeEeEEe.E')]
     entries_first(SimpleNamespace(cells=cells)).begin()
-    assert [cell.n for cell in cells] == [0, 2, 3, 1, 5, 4, 6, 8, 7, 9, 10]
+    assert [cell.n for cell in cells] == [0, 3, 2, 1, 5, 4, 6, 8, 7, 9, 10]
 
 def test_links_and_paths():
     text = 'see [`f`](https://a.b) and\n```python\n[`f`](https://a.b)(x)\n```'
@@ -84,8 +94,12 @@ def test_links_and_paths():
 
 def test_gpu_cells_and_front_matter(monkeypatch):
     gpu = dict(cell_type='code', source='run()', directives_={'cuda': []})
-    assert after(say_gpu, **gpu).source.startswith('# Runs only where there is a GPU')
-    assert after(say_gpu, outputs=[dict(text='1')], **gpu).source == 'run()'
+    for none in ({}, dict(outputs=[]), dict(outputs=[dict(text=['There is no GPU: left out\n']*2)])):
+        folded = after(say_gpu, **gpu, **none)
+        lines = folded.source.split('\n')
+        assert lines[0] == '#| code-fold: true' and lines[2].startswith('# Runs only where there is a GPU') and not folded.outputs
+    for some in (dict(text='1'), dict(data={'text/plain': '1'}), dict(text='There is no GPU: left out\n1')):
+        assert after(say_gpu, outputs=[some], **gpu).source == 'run()'
     monkeypatch.chdir(root)
     front = Cell(cell_type='raw', source='---\ntitle: A\noutput-file: a.html\n---\n')
     install = SimpleNamespace(source="if 'google.colab' in str(get_ipython()): ...")
