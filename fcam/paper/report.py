@@ -310,8 +310,9 @@ def claims_table(
         theirs = primary['paper_scaled']
         found = f'**{primary["verdict"]}**, {_with_half(primary, "+")}'
         if theirs is None: return found
-        unseen = primary['verdict'] == 'level' and abs(theirs) <= primary['margin']
-        return f'{found} (paper {_number(theirs, "+")}' + ', level too'*unseen + ')'
+        inside = (primary['verdict'] == 'level'
+                  and abs(theirs - primary['mean']) <= primary['half'])
+        return f'{found} (paper {_number(theirs, "+")}' + ', inside the interval'*inside + ')'
     rows = []
     for name, results in found.items():
         one = next(iter(results.values()))
