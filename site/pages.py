@@ -185,8 +185,9 @@ _temporary = re.compile(r'(?:/private)?/(?:tmp|var/folders/[^/\s]+/[^/\s]+/T)/tm
 def plain_fences(
     cell, # of a notebook
 ):
-    "Takes links off the code in computed Markdown"
+    "Takes links off the code in computed Markdown; printed backticks do not end their box"
     for output in cell.get('outputs', []):
+        if 'text' in output: output['text'] = ''.join(output['text']).replace('```', '`\u200b``')
         text = ''.join(output.get('data', {}).get('text/markdown', ''))
         if text: output['data']['text/markdown'] = _fence.sub(
             lambda found: _linked.sub(r'\1', found[0]), text)

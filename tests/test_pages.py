@@ -86,6 +86,8 @@ def test_links_and_paths():
     text = 'see [`f`](https://a.b) and\n```python\n[`f`](https://a.b)(x)\n```'
     found = after(plain_fences, outputs=[dict(data={'text/markdown': [text]})])
     assert found.outputs[0]['data']['text/markdown'] == 'see [`f`](https://a.b) and\n```python\n`f`(x)\n```'
+    found = after(plain_fences, outputs=[dict(text=['a card\n', '```python\n', 'f(x)\n```\n'])])
+    assert '```' not in found.outputs[0]['text'] and found.outputs[0]['text'].count('`') == 6
     link = '[[`f`](https://a.b) and [`g`](https://a.b)](a.ipynb), [`f`](https://c.d) of [x](y)'
     assert after(own_links, cell_type='markdown', source=link).source == '[`f` and `g`](a.ipynb), [`f`](https://c.d) of [x](y)'
     assert after(own_links, cell_type='markdown', source='[`_f`](https://a.b), [`f_g`](https://a.b)').source == '`_f`, [`f_g`](https://a.b)'
