@@ -114,7 +114,7 @@ def is_our_model(
 def _prepare(self:FewShotClassifier):
     "Checks the settings and builds the encoder"
     rules = [name for name in baselines() if not baseline(name).transductive]
-    check_choice('rule', self.rule, ('auto', 'metric', *rules))
+    check_choice('rule', self.rule, ('auto', 'metric', 'structured_fc', *rules))
     check_count('batch_size', self.batch_size)
     check_seed(self.seed)
     if self.candidates is not None: check_count('candidates', self.candidates)
@@ -126,6 +126,8 @@ def _prepare(self:FewShotClassifier):
         self.encoder_ = load_fcam(encoder, device=device)
     else: self.encoder_ = named_encoder(encoder, size=self.size, how=self.how, cells=self.cells,
                                         device=device)
+    if self.rule == 'structured_fc' and not isinstance(self.encoder_, FCAM): raise ValueError(
+        'structured_fc is for models of this package: take another rule, or another encoder')
     if encoder == 'cifar_fs' and self.verbose: print(
         "cifar_fs was trained on pictures of 32 pixels; for photographs pip install 'fcam[timm]' "
         "and FewShotClassifier('vit_small_patch14_reg4_dinov2.lvd142m') see much more")
@@ -218,7 +220,7 @@ def _metric(self:FewShotClassifier):
 def _rule_scores(self:FewShotClassifier, query, support=None, name=None):
     "Scores `(n_query, n_classes)` by a rule; default: the chosen one, by all pictures"
     return class_scores(name or self.rule_, support or self.bank_, query, self._metric(),
-                        self.candidates)
+                        self.candidates, sfc=getattr(self.encoder_, 'sfc', None))
 
 @patch
 def _find_threshold(self:FewShotClassifier, known):

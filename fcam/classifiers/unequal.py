@@ -24,6 +24,7 @@ from torch import nn, Tensor
 from .named import baseline
 from .rules import OfMetric
 from ..core.files import save_tensors
+from ..episodes import structured_fc
 
 # %% ../../nbs/classifiers/unequal.ipynb #446d1aa1
 class Bank(NamedTuple):
@@ -98,11 +99,12 @@ def class_cosines(
 # %% ../../nbs/classifiers/unequal.ipynb #9265398e
 @torch.inference_mode()
 def class_scores(
-    name:str, # of a rule: 'metric', 'gda', or one of `baselines()`
+    name:str, # of a rule: 'metric', 'structured_fc', 'gda', or one of `baselines()`
     support:Bank, # with labels
     query:Bank, # pictures to classify
-    metric:nn.Module=None, # `metric(query, proto)`, for the rule 'metric'
+    metric:nn.Module=None, # `metric(query, proto)`, for 'metric' and 'structured_fc'
     candidates:int=None, # how many classes a rule sees, the nearest by `class_cosines`; None: all
+    sfc:dict=None, # settings of `structured_fc`, for the rule of that name
 )->np.ndarray: # `(n_query, n_classes)`, minus infinity for what is no candidate
     "Scores of a rule by its name; `ValueError` for a rule that these classes do not allow"
     if name in _trained: return _trained_scores(name, support, query)
@@ -111,10 +113,13 @@ def class_scores(
     if sees_all and len(set(counts)) > 1: raise ValueError(
         f'{name} needs as many pictures of every class, and here they are {counts.min()} to '
         f"{counts.max()}: take another rule, such as 'logistic_regression'")
+    order, starts = np.argsort(support.labels, kind='stable'), np.cumsum(counts) - counts
+    if name == 'structured_fc':
+        shots = support.local[torch.as_tensor(order)].unflatten(0, (len(counts), int(counts[0])))
+        return metric(query.local, structured_fc(shots, metric, **sfc or {})).double().cpu().numpy()
     mean = dict(mean=support.whole.mean(0)) if name == 'simpleshot' else {}
     rule = OfMetric(metric) if name == 'metric' else baseline(name, **mean).to(support.whole)
     sets, new = (o.whole[:, None] if name in _of_whole else o.local for o in (support, query))
-    order, starts = np.argsort(support.labels, kind='stable'), np.cumsum(counts) - counts
     sizes = np.ones_like(counts) if name in _by_mean else counts
     @lru_cache(None)                                            # candidates alone, of many classes
     def shots_of(c):
