@@ -247,7 +247,7 @@ def fcam_predict(
     model:str, # folder of a saved model; cifar_fs, which is there; hf://OWNER/NAME; or timm:NAME
     support:str, # folder with one folder of images for each new class
     images:list, # paths of images to classify, or of folders of them
-    rule:str='auto', # the rule that classifies; auto: the best of several on held-out images
+    rule:str=None, # that classifies; default: auto, the best of several on held-out images
     none_of_these:float=None, # about which share of images of a class may get this answer, as 0.05
     figures:int=None, # how many images get a figure of what decided; default: the first 20
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
@@ -273,9 +273,14 @@ def fcam_predict(
                 files.remove(file)
         if not files: raise ValueError(f'class {name!r} has no image that can be read: add one, '
                                        'or take the folder away')
+    readable, broken = [], []
+    for path in paths:
+        try: readable.append(load_image(path) and path)
+        except ValueError as e: broken.append(str(e))          # the others get their answers
+    if not readable: raise ValueError('not classified: ' + '; '.join(broken))
     if names_encoder(model): encoder = model
     else: encoder = load_fcam(model, device=place, precision=precision or 'auto')
-    clf = FewShotClassifier(encoder, rule=rule, none_of_these=none_of_these, device=place,
+    clf = FewShotClassifier(encoder, rule=rule or 'auto', none_of_these=none_of_these, device=place,
                             cache=Path(out or 'runs/predict').parent/'features',
                             verbose=not quiet).fit(examples)
     notes, copies = [left_out_line(left_out)] if left_out else [], {}
@@ -287,19 +292,16 @@ def fcam_predict(
         "photographs pip install 'fcam[timm]' and give fcam_predict the encoder "
         'timm:vit_small_patch14_reg4_dinov2.lvd142m, which sees much more')
     with results_folder(out, 'runs/predict') as folder:
-        return _predict(clf, paths, folder, words, notes)
+        rows = _predict(clf, readable, folder, words, notes)
+    if broken: raise ValueError('not classified: ' + '; '.join(broken))
+    return rows
 
 # %% ../../nbs/commands/commands.ipynb #1bb58848
 def _predict(clf, paths, folder, words, notes):
     "Classifies, prints, and keeps the predictions, then figures"
     from fcam.images.folders import printable
-    from fcam.images.pixels import load_image
     from fcam.runs.record import machine, model_facts, Record, RunLog
-    log, encoder, readable, broken = RunLog(quiet='quiet' in words), clf.encoder_, [], []
-    for path in paths:
-        try: readable.append(load_image(path) and path)
-        except ValueError as e: broken.append(str(e))          # the others keep their answers
-    if not readable: raise ValueError('not classified: ' + '; '.join(broken))
+    log, encoder, rows = RunLog(quiet='quiet' in words), clf.encoder_, []
     if names_encoder(words['model']): about = encoder.settings()
     else: about = model_facts(words['model'], encoder)
     record = Record(folder, log, command='fcam_predict', machine=machine(clf.device),
@@ -308,8 +310,7 @@ def _predict(clf, paths, folder, words, notes):
         support=str(user_path(words['support']).resolve()), model=about,
         classes=clf.classes_.tolist())
     for note in notes: log.line(note)
-    rows = []
-    for path, label, probs in zip(readable, *clf.predict(readable, return_proba=True)):
+    for path, label, probs in zip(paths, *clf.predict(paths, return_proba=True)):
         shares = {f'p({name})': round(p, 4) for name, p in zip(clf.classes_, probs.tolist())}
         rows.append(dict(image=str(path), label=str(label), probability=round(max(probs), 3))
                     | shares)
@@ -320,7 +321,7 @@ def _predict(clf, paths, folder, words, notes):
     csv.writer(table, lineterminator='\n').writerows([rows[0], *(row.values() for row in rows)])
     record.keep('predictions.csv', lambda path: write_file(path, table.getvalue()))
     record.result(results=rows)
-    explained = readable[:words.get('figures', 20)]
+    explained = paths[:words.get('figures', 20)]
     for i, path in enumerate(explained):
         name = re.sub(r'[^\w.-]+', '_', Path(path).stem)[:60]
         record.keep_figure(f'{i + 1:03d}-{name}.png', lambda: clf.explain(path))
@@ -328,7 +329,6 @@ def _predict(clf, paths, folder, words, notes):
     if len(rows) > len(explained) > 0: log.line(f'figures of the first {len(explained)} '
         f'of {len(rows)} images: --figures says how many')
     record.end()
-    if broken: raise ValueError('not classified: ' + '; '.join(broken))
     return rows
 
 # %% ../../nbs/commands/commands.ipynb #94568072

@@ -37,7 +37,7 @@ _useless_warnings = (
 )
 
 def _prepare_process():
-    "Signals interrupt; odd names print with escapes; no window, no warning that users cannot act on"
+    "Signals interrupt; odd names print with escapes; no window, no warning that nobody can act on"
     def interrupt(number, _):
         error = KeyboardInterrupt(f'ended by {signal.Signals(number).name}')
         error.signal = number

@@ -239,9 +239,9 @@ def _conditions(result):
     return (f'Size {result["size"]}; {"; ".join(result["data"].values())}; seeds '
             f'{result["seeds"]}, each with its own training and its own tasks ({tasks}); several '
             f'shots by {several}; {result["precision"]} on {result["machine"]["processor"]}, '
-            f'{libraries}. In bold the primary difference. Each interval is that of one difference; the '
-            'words of all but the primary one are corrected for their number (Holm), so such an '
-            'interval can lie above zero and the word still be "not decided". '
+            f'{libraries}. In bold the primary difference. Each interval is that of one '
+            'difference; the words of all but the primary one are corrected for their number '
+            '(Holm), so such an interval can lie above zero and the word still be "not decided". '
             "Behind the paper's differences, in brackets, the same share of the error "
             f'here. "At its start": the stage saved the weights with which it began. Intervals '
             f'are 95 %. {result["note"]}'.strip())
