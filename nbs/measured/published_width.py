@@ -1,4 +1,6 @@
-"""Trains and tests CIFAR-FS, then FC100, at the published width: `python nbs/measured/published_width.py RUNS`
+"""Trains and tests CIFAR-FS, then FC100, at the published width: `python nbs/measured/published_width.py RUNS [EPOCHS]`
+
+EPOCHS are those of the warm-up, 60 where none are given; what follows takes its share of the same hours.
 
 Whatever ended it, the same command goes on after the last epoch that was finished.
 In RUNS lie the trainings (`lab`), the accuracy of each task (`lab/measured`), and a summary (`summary.json`) that
@@ -17,16 +19,26 @@ from fcam.commands.options import load_data
 from fcam.training.presets import choose_preset
 
 recipe = dict(color_jitter=0.4)                                # the warm-up, by the pilots of the notebook
-plan = dict(width=64, patch_size=32, scale=(0.2, 1.), bs=128, warmup_epochs=60, warmup_drops=(),
-            calibration_lr=0.01, soft_weight=0.5, momentum=0.998, n_patches=9, n_iters=50, module_epochs=3, joint_epochs=3,
-            joint_lr=1e-3, eps=0.1, valid_patches=2, n_views=2, n_test=(5000, 600), sfc_epochs=100, sfc_lr=1.)
+plan = dict(width=64, patch_size=32, scale=(0.2, 1.), bs=128, warmup_drops=(),
+            calibration_lr=0.01, soft_weight=0.5, momentum=0.998, n_patches=9, n_iters=50,
+            joint_lr=1e-3, eps=0.1, valid_patches=2, n_views=1, n_test=(5000, 600), sfc_epochs=20, sfc_lr=0.05)
 teacher = 'calibration (teacher)'
-losses = { # about equal hours: 20 passes over one crop an image, forwards and backwards
-    'L_CE alone, averaged': dict(soft_target='none', calibration_epochs=20),
-    'UniCon KL': dict(calibration_epochs=4),
-    'hard labels on all crops': dict(soft_target='label', calibration_epochs=5),
-    'classical KL': dict(class_temperature=1., calibration_epochs=4),
-}
+
+def stages(epochs):
+    "Settings: epochs of the warm-up and of both parts of meta-training"
+    n = max(1, epochs//20)
+    return dict(warmup_epochs=epochs, module_epochs=n, joint_epochs=n)
+
+def losses(epochs):
+    "Name to settings: what follows a warm-up of so many epochs, each for about a quarter to a third of its hours"
+    n = max(1, epochs//15)
+    return {
+        'UniCon KL': dict(calibration_epochs=n),
+        'L_CE alone, averaged': dict(soft_target='none', calibration_epochs=5*n),
+        'hard labels on all crops': dict(soft_target='label', calibration_epochs=n + n//4),
+        'classical KL': dict(class_temperature=1., calibration_epochs=n),
+    }
+
 metrics = {
     'meta-trained cosine': dict(metric='cosine'),
     'Adaptive Metric as in the paper': {},
@@ -37,11 +49,11 @@ classifiers = dict.fromkeys(('euclidean', 'matching', 'simpleshot', 'logistic_re
 
 class Chain:
     "The rows of one data set and one seed, in an order in which each is worth having if the next never comes"
-    def __init__(self, runs, name, seed):
-        self.runs, self.name, self.seed = runs, name, seed
+    def __init__(self, runs, name, seed, epochs=60):
+        self.runs, self.name, self.seed, self.losses = runs, name, seed, losses(epochs)
         source = dict(data=str(runs/'cifar100'), splits=name) if (runs/'cifar100').is_dir() else dict(data=name)
         data = load_data(**source)
-        self.lab = Laboratory(runs/'lab', data, choose_preset(data, name, **plan | recipe))
+        self.lab = Laboratory(runs/'lab', data, choose_preset(data, name, **plan | recipe | stages(epochs)))
 
     def say(self, text): print(f'=== {self.name}, seed {self.seed}: {text}', flush=True)
 
@@ -76,18 +88,18 @@ class Chain:
         bank = FeatureBank(model.encoder, data.valid, model.patches, seed=7, precision=model.chosen_precision())
         return evaluate(CosineMetric(), bank, n_episodes=2000, seed=7).mean
 
-    def pretraining(self, names=tuple(losses)):
-        "The warm-up, and what follows it at equal hours; the settings of the best teacher on the validation classes"
+    def pretraining(self, names):
+        "The warm-up, and losses after it; the settings of the best teacher on the validation classes"
         self.tested(Row('warm-up', 'warm-up', 'cosine'))
         found = {}
         for name in names:
-            row = Row(name, teacher, 'cosine', settings=losses[name])
+            row = Row(name, teacher, 'cosine', settings=self.losses[name])
             self.tested(row)
             found[name] = self.on_validation(row)
             self.say(f'{name}: {found[name]:.2f} % on the validation classes')
         best = max(found, key=found.get)
         self.say(f'the best teacher is that of {best}: {found}')
-        return losses[best]
+        return self.losses[best]
 
     def meta_training(self, best, names=tuple(metrics)):
         "The metrics over one teacher; with five shots by mean prototypes, and by structured FC as in the paper"
@@ -103,13 +115,17 @@ class Chain:
         for name in list(metrics)[:2]:
             self.tested(Row(f'{name}, 25 crops', settings=best | metrics[name], test=dict(n_patches=25, n_episodes=2000)), shots=(1,))
 
-def main(runs):
-    cifar_fs = Chain(runs, 'cifar_fs', 0)
-    best = cifar_fs.pretraining()
-    cifar_fs.meta_training(best)
+def main(runs, epochs=60):
+    "The rows that carry a claim first, then the others, FC100, and a second seed"
+    cifar_fs = Chain(runs, 'cifar_fs', 0, epochs)
+    first, names = list(losses(epochs))[:2], list(metrics)
+    best = cifar_fs.pretraining(first)
+    cifar_fs.meta_training(best, names[:2])
+    cifar_fs.pretraining(losses(epochs))
+    cifar_fs.meta_training(best, names[2:])
     cifar_fs.others(best)
     for name, seed in (('fc100', 0), ('cifar_fs', 1)):
-        chain = Chain(runs, name, seed)
-        chain.meta_training(chain.pretraining(('L_CE alone, averaged', 'UniCon KL')), list(metrics)[:3])
+        chain = Chain(runs, name, seed, epochs)
+        chain.meta_training(chain.pretraining(first), names[:3])
 
-if __name__ == '__main__': main(Path(sys.argv[1]).expanduser().resolve())
+if __name__ == '__main__': main(Path(sys.argv[1]).expanduser().resolve(), *map(int, sys.argv[2:]))
