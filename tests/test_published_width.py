@@ -28,3 +28,5 @@ def test_rows_are_trained_once(tmp_path, capsys, monkeypatch):
     assert list(found) == [f'cifar_fs, seed 0: {name}' for name in [*names, f'{names[-1]}, structured FC']]
     last = found['cifar_fs, seed 0: Adaptive Metric as in the paper']
     assert [part['part'] for part in last['parts']] == ['warm-up', 'calibration', 'meta-training'] and set(last['accuracy']) == {'1-shot', '5-shot'}
+    right = [int(one) for one in last['right']['1-shot'].split(',')]
+    assert len(right) == 4 and abs(sum(right)/3 - last['accuracy']['1-shot'][0]) < 1e-3

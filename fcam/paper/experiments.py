@@ -53,6 +53,7 @@ class Claim(NamedTuple):
     than_column:str=None # column of the row `than`; default: the same
     ours:bool=False # not a claim of the paper
     primary:bool=False # the one difference that decides the experiment; all others are explored
+    says:str='' # what the paper says of this difference, where that has a line of its own
     def __str__(self):
         if self.than_column: return f'{self.better}: {self.column} above {self.than_column}'
         return f'{self.better} above {self.than}'

@@ -144,8 +144,8 @@ def _claim_results(differences, rows, paper):
             margin = max(0.25, 0.03*error)
             if theirs is not None: scaled = theirs*error/(100 - printed[1])
         primary = claim.primary and not any(one['primary'] for one in claims)
-        claims.append(dict(claim=str(claim), ours=claim.ours, primary=primary, column=column,
-            paper=theirs, paper_scaled=scaled, margin=margin, mean=difference.mean,
+        claims.append(dict(claim=str(claim), says=claim.says, ours=claim.ours, primary=primary,
+            column=column, paper=theirs, paper_scaled=scaled, margin=margin, mean=difference.mean,
             half=difference.half, p=difference.p, difference=asdict(difference)))
     explored = [one for one in claims if not one['primary'] and one['p'] is not None]
     corrected = holm([one['p'] for one in explored])
@@ -301,25 +301,28 @@ def result_page(
 def claims_table(
     found:dict, # name of an experiment to its `read_results`
     link:callable=None, # gives the page of an experiment; default: no links
+    numbers:bool=True, # with the differences; without, the verdicts alone
 )->str: # Markdown
-    "What the paper claims, and for each data set the verdict with the primary difference"
+    "What the paper claims, and for each data set the verdict of the difference that decides it"
     sets = list(dict.fromkeys(data for results in found.values() for data in results))
-    def cell(result):
-        primary = next((o for o in (result or {}).get('claims', ()) if o['primary']), None)
-        if primary is None: return '–'
-        theirs = primary['paper_scaled']
-        found = f'**{primary["verdict"]}**, {_with_half(primary, "+")}'
-        if theirs is None: return found
-        inside = (primary['verdict'] == 'level'
-                  and abs(theirs - primary['mean']) <= primary['half'])
-        return f'{found} (paper {_number(theirs, "+")}' + ', inside the interval'*inside + ')'
+    def cell(claim):
+        if not claim or not numbers: return claim['verdict'] if claim else '–'
+        text, theirs = f'**{claim["verdict"]}**, {_with_half(claim, "+")}', claim['paper_scaled']
+        if theirs is None: return text
+        inside = claim['verdict'] == 'level' and abs(theirs - claim['mean']) <= claim['half']
+        return f'{text} (paper {_number(theirs, "+")}' + ', inside the interval'*inside + ')'
     rows = []
     for name, results in found.items():
-        one = next(iter(results.values()))
-        primary = next((o['claim'] for o in one['claims'] if o['primary']), '–')
-        text = f'[{one["claim"]}]({link(name)})' if link else one['claim']
-        rows.append([text, primary, *(cell(results.get(data)) for data in sets)])
-    return markdown_table(['the paper says', 'primary difference', *sets], rows)
+        first = next(iter(results.values()))
+        for one in sorted(first['claims'], key=lambda one: not one['primary']):
+            if not (one['primary'] or one['says']): continue
+            text, key, column = one['says'] or first['claim'], one['claim'], one['column']
+            if link: text = f'[{text}]({link(name)})'
+            cells = [next((o for o in results.get(data, {}).get('claims', ())
+                           if (o['claim'], o['column']) == (key, column)), None) for data in sets]
+            if column != '1-shot' and column not in key: key += f' ({column})'
+            rows.append([text, *[key]*numbers, *map(cell, cells)])
+    return markdown_table(['the paper says', *['the difference']*numbers, *sets], rows)
 
 def plot_claims(
     results:dict, # of `read_results`

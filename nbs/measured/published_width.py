@@ -75,11 +75,13 @@ class Chain:
         write_json(file, **found)
 
     def tested(self, *rows, shots=(1, 5)):
-        "Trains and tests rows, and writes down what was found"
+        "Trains and tests rows, and writes down their accuracy and the right answers of each task"
         for row in rows:
             self.say(row.name)
             values = self.lab.measured(row, self.seed, shots)
-            self.summarised(row, accuracy={k: [Accuracy(v).mean, Accuracy(v).ci95] for k, v in values.items()})
+            accuracy = {k: [Accuracy(v).mean, Accuracy(v).ci95] for k, v in values.items()}
+            right = {k: ','.join(f'{0.75*one:.0f}' for one in v.tolist()) for k, v in values.items()}   # of 75 queries
+            self.summarised(row, accuracy=accuracy, right=right)
             self.say(f'{row.name}: ' + ', '.join(f'{k} {Accuracy(v)}' for k, v in values.items()))
 
     def on_validation(self, row):
