@@ -103,7 +103,7 @@ class FeatureCalibration(Remembering, Callback):
         n_hard:int=1, # l: patches an image for the cross-entropy, 0 < l < n_p
         soft_weight:float=0.1, # lambda, at least 0
         warmup_epochs:int=0, # epochs with the cross-entropy alone
-        class_temperature:float=inf, # of the class weights w_i: inf is UniCon KL, 1 classical KL
+        class_temperature:float=inf, # T in the weights w_i: inf is UniCon KL, 1 classical KL
         permute:bool=False, # a fresh random order of the classes at each step
         momentum:float=0.999, # m of the `MomentumTeacher` that is added where there is none
         soft_target:str='teacher', # whose labels the other patches get: 'teacher', 'label', 'none'

@@ -65,7 +65,7 @@ def random_boxes(
 def named_generator(
     *numbers:int, # the name, integers >= 0: a seed, an episode, ...
 )->torch.Generator: # on the CPU
-    "A generator whose stream is named by some integers: the same on every machine"
+    "A generator whose stream is named by some integers: the same on every machine with one PyTorch"
     state = np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state >> np.uint64(1)))
 
@@ -76,7 +76,8 @@ class Stream(IntEnum):
     bank_crops = 2                                             # then the first image of the chunk
     views = 3                                                  # then the number of the episode
     validation_images = 4                                      # of `EpisodeValidation`
-    support_crops = 4                                          # then the class, and the image
+    support_crops = 4                                          # then the class, and the image;
+                                                               # the 4 above is a NumPy stream
     query_crops = 5                                            # then the image
     mean_images = 7                                            # of `mean_feature`
 
@@ -262,7 +263,7 @@ def draw(self:RandomPatches,
 def augment(self:RandomPatches,
     patches:Tensor, # `(b, n, c, size, size)` in [0, 1]
 )->Tensor: # the same shape and range
-    "What else changes patches before they are normalised: nothing, for a subclass to replace"
+    "What else changes patches before they are normalised: nothing; a subclass may, for training"
     return patches
 
 @patch
