@@ -106,7 +106,7 @@ def sinkhorn(
     r:Tensor, # `(..., n)`, supply: not negative, sums to one
     c:Tensor, # `(..., m)`, demand: not negative, sums to one
     eps:float|Tensor, # `(...)`, > 0, in the unit of `cost`: one value, or one for each problem
-    tol:float|None=None, # L1 marginal error to reach; default: by precision, see above
+    tol:float|None=None, # L1 marginal error to reach; default, and least: by precision, see above
     max_iter:int=1000, # cap on sweeps and Newton steps; `SinkhornWarning` when it is hit
     check:bool=True, # look at the values and at the errors left (this makes a GPU wait)
 )->Tensor: # `(..., n, m)`, float32 or float64
