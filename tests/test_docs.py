@@ -247,7 +247,7 @@ def test_reference_is_in_step():
         module = importlib.import_module(f'fcam.{module_of(notebook)}') if module_of(notebook) else None
         for name in module.__all__ if module else []:
             passed_on = inspect.isroutine(one := getattr(module, name)) and one.__module__ != module.__name__
-            assert passed_on or f'| [`{name}`]({name_of(notebook)}.ipynb' in listed, f'run nbs/reference.ipynb: {name}'
+            assert passed_on or f'| [<code>{name}</code>]({name_of(notebook)}.ipynb' in listed, f'run nbs/reference.ipynb: {name}'
 
 # ---- README
 
