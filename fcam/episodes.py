@@ -216,7 +216,7 @@ def structured_fc(
     metric:nn.Module, # `metric(query, proto)`, or `metric(query, proto, eps)` if it has `pair_eps`
     score_temperature:float=12.5, # factor on the scores in the cross-entropy
     n_epochs:int=100, # passes over the support
-    lr:float=1., # relative to the mean squared length of the mean prototype's patches
+    lr:float=1., # relative to the mean squared length of the patches of the task's mean prototypes
     bs:int=4, # support images a step
     momentum:float=0.9, # of SGD, in [0, 1)
     dampening:float=0.9, # of the momentum, in [0, 1]

@@ -183,7 +183,11 @@ def declared_rows(
         settings = ', '.join(f'{name} {value}' for name, value in differs.items())
         rows.append([row.name, settings or '–', row.stage, row.rule])
     table = markdown_table(['row', 'differs by', 'measured after', 'rule'], rows)
-    return f'{table}\n\nClaimed: {"; ".join(map(str, one.claims))}.'
+    compared = '; '.join(f'{claim}{" (ours)"*claim.ours}' for claim in one.claims)
+    return (f'{table}\n\nRule *own*: the metric that was meta-trained; *joint*: after the whole '
+            'training; `soft_target none`: calibration has L_CE alone, as many epochs without soft '
+            'labels; `network student`: what follows begins with the student and not with its '
+            f'average ([experiments](../experiments.ipynb)).\n\nCompared: {compared}.')
 
 # %% ../../nbs/paper/report.ipynb #5d4d48cd
 def _number(value, sign=''):
@@ -198,15 +202,22 @@ def _with_half(found, sign=''):
     while digits < 6 and 0 < found['half'] < 0.95*0.1**digits: digits += 1  # one that is not zero
     return f'{found["mean"]:{sign}.{digits}f} ± {found["half"]:.{digits}f}'
 
+def _at_start(row):
+    "Which stages of a row saved the weights with which they began, and in how many trainings"
+    order = 'warm-up', 'calibration', 'module', 'joint'
+    found = []
+    for stage in order[:order.index(row['stage'].split(' (')[0]) + 1]:
+        kept = [part['kept'][stage] for part in row['trainings'] if stage in part['kept']]
+        if 0 in kept: found.append(f'{stage} {kept.count(0)} of {len(kept)}')
+    return f' (at its start: {", ".join(found)})' if found else ''
+
 def _row_table(rows):
     "Our numbers beside the paper's"
     columns = list(dict.fromkeys(name for row in rows for name in row['ours']))
     printed = [name for name in columns if any(name in row['paper'] for row in rows)]
     header, table = ['row'], []
     for row in rows:
-        stage = row['stage'].split(' (')[0]
-        kept = [part['kept'][stage] for part in row['trainings'] if stage in part['kept']]
-        table.append([row['name'] + f' ({kept.count(0)} of {len(kept)} at its start)'*(0 in kept)])
+        table.append([row['name'] + _at_start(row)])
     for name in columns:
         header += [f'{name}, paper']*(name in printed) + [name]
         for row, cells in zip(rows, table):
@@ -233,17 +244,18 @@ def _conditions(result):
     libraries = ', '.join(f'{name} {versions[name]}' for name in ('fcam', 'torch', 'fastai')
                           if name in versions)
     several = 'structured FC' if result['structured'] else 'mean prototypes'
+    several = f'; several shots by {several}'*any('5-shot' in o['ours'] for o in result['rows'])
     counts = {name: o['n'] for name, o in result['rows'][0]['ours'].items()}
     tasks = ', '.join(f'{n} {name}' for name, n in counts.items() if name.endswith('-shot'))
     tasks = tasks or f'{max(counts.values())} values a column'
     return (f'Size {result["size"]}; {"; ".join(result["data"].values())}; seeds '
-            f'{result["seeds"]}, each with its own training and its own tasks ({tasks}); several '
-            f'shots by {several}; {result["precision"]} on {result["machine"]["processor"]}, '
+            f'{result["seeds"]}, each with its own training and its own tasks ({tasks}){several}; '
+            f'{result["precision"]} on {result["machine"]["processor"]}, '
             f'{libraries}. In bold the primary difference. Each interval is that of one '
             'difference; the words of all but the primary one are corrected for their number '
-            '(Holm), so such an interval can lie above zero and the word still be "not decided". '
+            '(Holm), so such an interval can lie beside zero and the word be "not decided" or "level". '
             "Behind the paper's differences, in brackets, the same share of the error "
-            f'here. "At its start": the stage saved the weights with which it began. Intervals '
+            f'here. "At its start": that stage saved the weights with which it began. Intervals '
             f'are 95 %. {result["note"]}'.strip())
 
 def report_text(
