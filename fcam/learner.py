@@ -286,7 +286,7 @@ def meta_train(self:FCAMLearner,
     metric:nn.Module=None, # default: a fresh one, as the preset names it
     cbs=None, # more callbacks, one or a list, for the learner of this stage
 )->FCAMLearner: # itself; `meta` is the learner of these stages, where there are any
-    "The Modulate Module alone, then everything (paper, Algorithm 1 and Appendix B); goes on in the folder"
+    "The Modulate Module alone, then everything (Algorithm 1, Appendix B); goes on in the folder"
     epochs = dict(module_epochs=module_epochs, joint_epochs=joint_epochs)
     p = choose_preset(self.data, self.preset, **epochs)
     alone = p.learns_alone if metric is None else bool(list(metric.parameters()))

@@ -208,11 +208,12 @@ def correct(self:Visit,
     picture, # one of `new`
     name:str, # of the class that it is of
 ):
-    "Moves a new picture to a class, by `partial_fit`: the classifier keeps what it has"
+    "Moves a new picture to a class, by `partial_fit` where the classifier can keep what it has"
     k = self.new.index(picture)
     row = next((row for row in self.rows if row['name'].strip() == name), None)
     if row is None: raise ValueError(f'there is no class {name!r}: add a row of that name')
-    self.clf.partial_fit([picture], [name])
+    if self.none_of_these and not self.clf.none_of_these: self.clf = None   # it may be learned now
+    else: self.clf.partial_fit([picture], [name])
     del self.new[k]
     self.bank = self.bank.take([i for i in range(len(self.bank.whole)) if i != k])
     row['pictures'].append(picture)

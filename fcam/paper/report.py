@@ -253,7 +253,8 @@ def _conditions(result):
             f'{result["precision"]} on {result["machine"]["processor"]}, '
             f'{libraries}. In bold the primary difference. Each interval is that of one '
             'difference; the words of all but the primary one are corrected for their number '
-            '(Holm), so such an interval can lie beside zero and the word be "not decided" or "level". '
+            '(Holm), so such an interval can lie beside zero and the word be "not decided" or '
+            '"level". '
             "Behind the paper's differences, in brackets, the same share of the error "
             f'here. "At its start": that stage saved the weights with which it began. Intervals '
             f'are 95 %. {result["note"]}'.strip())
