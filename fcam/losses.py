@@ -29,7 +29,7 @@ def cascade_weights(
     logits:Tensor, # `(batch, n_classes)`, the teacher's logits
     temperature:float=1., # > 0; `math.inf` gives the uniform limit, equation (10)
     normalised:bool=False, # divide by the n_classes - i + 1 classes that remain, equation (8)?
-)->Tensor: # `(batch, n_classes - 1)`, in (0, 1]
+)->Tensor: # `(batch, n_classes - 1)`, in [0, 1]
     "Weight w_i(T) of each binary question (Theorem 1); `ValueError` if `temperature` is not > 0"
     z = _as_logits(logits, 'logits')
     if not isinstance(temperature, (Real, Tensor)) or not temperature > 0:
