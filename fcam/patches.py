@@ -63,7 +63,7 @@ def random_boxes(
 
 # %% ../nbs/03_patches.ipynb #7dc24113
 def named_generator(
-    *numbers:int, # the name, integers >= 0: a seed, an episode, ...
+    *numbers:int, # the name, integers >= 0: a seed, a purpose, an episode, ...
 )->torch.Generator: # on the CPU
     "A generator whose stream is named by some integers: the same on every machine with one PyTorch"
     state = np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]
