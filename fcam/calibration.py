@@ -138,7 +138,7 @@ class FeatureCalibration(Remembering, Callback):
 # %% ../nbs/05_calibration.ipynb #03a6d296
 @patch(as_prop=True)
 def calibrating(self:FeatureCalibration):
-    "Whether the warm-up is over, so that there is a teacher"
+    "Whether the warm-up is over, so that calibration has begun"
     return self.epochs_done >= self.warmup_epochs
 
 @patch(as_prop=True)
@@ -158,7 +158,7 @@ def target(self:FeatureCalibration):
 
 @patch
 def before_train(self:FeatureCalibration):
-    "Sets the teacher to the student where calibration or the average starts, and not before"
+    "Sets the teacher to the student where calibration or the average starts; before, it rests"
     self._soft_sum,self._n_soft = 0.,0
     teacher, starts = self.learn.momentum_teacher, self.calibrating and not self.started
     teacher.plain_mean,teacher.resting = self.averaging,not (self.calibrating or self.averaging)
