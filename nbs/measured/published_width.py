@@ -45,7 +45,7 @@ metrics = {
     'temperature 1/8 in (15), (16)': dict(sharpness=8., weights_lr=0.05),
     'weights (4, 3)': dict(sharpness=4., norm_power=3., weights_lr=0.05),
 }
-classifiers = dict.fromkeys(('sinkhorn', 'simpleshot', 'deepemd', 'emd', 'euclidean', 'matching', 'logistic_regression', 'dn4', 'mcl', 'frn'), {})
+classifiers = 'sinkhorn', 'simpleshot', 'deepemd', 'emd', 'euclidean', 'matching', 'logistic_regression', 'dn4', 'mcl', 'frn'
 
 class Chain:
     "The rows of one data set and one seed, in an order in which each is worth having if the next never comes"
