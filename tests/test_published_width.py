@@ -23,9 +23,12 @@ def test_rows_are_trained_once(tmp_path, capsys, monkeypatch):
         assert best in chain.losses.values(), best
         chain.meta_training(best, list(script.metrics)[:2])
         assert capsys.readouterr().out.count('\ntraining ') == n_trained
+    chain.student(best, width=4)
+    assert capsys.readouterr().out.count('\ntraining ') == 3
     found = json.loads((tmp_path/'summary.json').read_text())
     names = ['warm-up', 'UniCon KL', 'L_CE alone, averaged', 'meta-trained cosine', 'Adaptive Metric as in the paper']
-    assert list(found) == [f'cifar_fs, seed 0: {name}' for name in [*names, f'{names[-1]}, structured FC']]
+    names += [f'{names[-1]}, structured FC', *(f'student of width 4, {part}' for part in ('warm-up', 'averaged', 'weights (4, 3), one eps'))]
+    assert list(found) == [f'cifar_fs, seed 0: {name}' for name in names]
     last = found['cifar_fs, seed 0: Adaptive Metric as in the paper']
     assert [part['part'] for part in last['parts']] == ['warm-up', 'calibration', 'meta-training'] and set(last['accuracy']) == {'1-shot', '5-shot'}
     right = [int(one) for one in last['right']['1-shot'].split(',')]

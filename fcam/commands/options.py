@@ -178,6 +178,8 @@ def load_data(
     if size not in (None, 'full'): size = int(size)
     from fcam.data import FewShotData
     files = dict(size=size, skip_broken=skip_broken)
+    if splits and kind != 'folder': raise ValueError(
+        f'{data} has a split of its own: --splits goes with a folder of class folders')
     if kind == 'glyphs': return FewShotData.glyphs()
     if kind == 'torchvision': return getattr(FewShotData, data)(path, download=download)
     if kind == 'files': return getattr(FewShotData, data)(path, **files)

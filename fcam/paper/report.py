@@ -238,13 +238,20 @@ def _claim_table(claims):
                      _with_half(claim, '+'), claim['verdict']])
     return markdown_table(header, rows) if rows else 'No claim has all of its rows.'
 
+def _transports(row):
+    "Whether a row was measured by a transport that it was trained with"
+    return row['rule'] == 'own' and row['settings'].get('metric') not in ('cosine', 'euclidean')
+
 def _conditions(result):
     "Size, data, seeds, tasks, precision and machine of a result"
     versions = result['machine']['versions']
     libraries = ', '.join(f'{name} {versions[name]}' for name in ('fcam', 'torch', 'fastai')
                           if name in versions)
-    several = 'structured FC' if result['structured'] else 'mean prototypes'
-    several = f'; several shots by {several}'*any('5-shot' in o['ours'] for o in result['rows'])
+    several = '; with several shots mean prototypes'
+    if result['structured'] and any(_transports(row) for row in result['rows']):
+        several = ('; with several shots the rows of rule *own* that transport have structured FC, '
+                   'all others mean prototypes')
+    several *= any('5-shot' in row['ours'] for row in result['rows'])
     counts = {name: o['n'] for name, o in result['rows'][0]['ours'].items()}
     tasks = ', '.join(f'{n} {name}' for name, n in counts.items() if name.endswith('-shot'))
     tasks = tasks or f'{max(counts.values())} values a column'
@@ -318,9 +325,16 @@ def claims_table(
 )->str: # Markdown
     "What the paper claims, and for each data set the verdict of the difference that decides it"
     sets = list(dict.fromkeys(data for results in found.values() for data in results))
-    def cell(claim):
-        if not claim or not numbers: return claim['verdict'] if claim else '–'
-        text, theirs = f'**{claim["verdict"]}**, {_with_half(claim, "+")}', claim['paper_scaled']
+    def cell(result, key, column):
+        claim = next((o for o in result.get('claims', ())
+                      if (o['claim'], o['column']) == (key, column)), None)
+        if not claim: return '–'
+        names = re.split(' above |: ', key)
+        mark = r'\*'*any(_at_start(row) != '' for row in result['rows'] if row['name'] in names)
+        mark += ' (one training)'*(len(result['seeds']) == 1)
+        if not numbers: return claim['verdict'] + mark
+        text = f'**{claim["verdict"]}**{mark}, {_with_half(claim, "+")}'
+        theirs = claim['paper_scaled']
         if theirs is None: return text
         inside = claim['verdict'] == 'level' and abs(theirs - claim['mean']) <= claim['half']
         return f'{text} (paper {_number(theirs, "+")}' + ', inside the interval'*inside + ')'
@@ -331,10 +345,9 @@ def claims_table(
             if not (one['primary'] or one['says']): continue
             text, key, column = one['says'] or first['claim'], one['claim'], one['column']
             if link: text = f'[{text}]({link(name)})'
-            cells = [next((o for o in results.get(data, {}).get('claims', ())
-                           if (o['claim'], o['column']) == (key, column)), None) for data in sets]
+            cells = [cell(results.get(data, {}), key, column) for data in sets]
             if column != '1-shot' and column not in key: key += f' ({column})'
-            rows.append([text, *[key]*numbers, *map(cell, cells)])
+            rows.append([text, *[key]*numbers, *cells])
     return markdown_table(['the paper says', *['the difference']*numbers, *sets], rows)
 
 def plot_claims(

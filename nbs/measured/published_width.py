@@ -9,6 +9,10 @@ The notebook `measured/published_width` says why the settings are what they are.
 import json, sys
 from pathlib import Path
 
+import torch
+import torch.nn.functional as F
+from fastai.callback.core import Callback
+from fcam.encoder import ResNet12
 from fcam.evaluate import Accuracy, FeatureBank, evaluate
 from fcam.metric import CosineMetric
 from fcam.paper.experiments import Row, training_of
@@ -16,6 +20,7 @@ from fcam.runs.record import machine
 from fcam.core.files import write_json
 from fcam.paper.laboratory import Laboratory, read_training
 from fcam.commands.options import load_data
+from fcam.training.checkpoint import read_initial_weights
 from fcam.training.presets import choose_preset
 
 recipe = dict(color_jitter=0.4)                                # the warm-up, by the pilots of the notebook
@@ -30,13 +35,18 @@ def stages(epochs):
     return dict(warmup_epochs=epochs, module_epochs=n, joint_epochs=n)
 
 def losses(epochs):
-    "Name to settings: what follows a warm-up of so many epochs, each for about a quarter to a third of its hours"
+    """Name to settings: what follows a warm-up of so many epochs, each for about a quarter to a third of its hours
+
+    In the few steps of an epoch with crops, a teacher of the momentum 0.998 would still be the warm-up for the
+    most part. So it has a lower one there, of which a tenth of the warm-up is left at the end."""
     n = max(1, epochs//15)
+    crops = dict(calibration_epochs=n, momentum=1 - 0.008/n)
     return {
-        'UniCon KL': dict(calibration_epochs=n),
+        'UniCon KL': crops,
         'L_CE alone, averaged': dict(soft_target='none', calibration_epochs=5*n),
-        'hard labels on all crops': dict(soft_target='label', calibration_epochs=n + n//4),
-        'classical KL': dict(class_temperature=1., calibration_epochs=n),
+        'hard labels on all crops': crops | dict(soft_target='label'),
+        'classical KL': crops | dict(class_temperature=1.),
+        'UniCon KL, as many steps': dict(calibration_epochs=5*n),
     }
 
 metrics = {
@@ -45,15 +55,38 @@ metrics = {
     'temperature 1/8 in (15), (16)': dict(sharpness=8., weights_lr=0.05),
     'weights (4, 3)': dict(sharpness=4., norm_power=3., weights_lr=0.05),
 }
+packaged = dict(metric='fixed', eps=0.02, sharpness=4., norm_power=3., weights_lr=0.05)  # of the model in the package
 classifiers = 'sinkhorn', 'simpleshot', 'deepemd', 'emd', 'euclidean', 'matching', 'logistic_regression', 'dn4', 'mcl', 'frn'
+
+class Distilled(Callback):
+    "In pretraining, half of the loss is for the soft labels of a trained network, at temperature 4 (RFS, Tian et al. 2020)"
+    order = 6                                                  # after the losses of Feature Calibration, within autocast
+    def __init__(self, network): self.network = network.eval().requires_grad_(False)
+    def after_loss(self):
+        if not self.training or not hasattr(self.learn, 'feature_calibration'): return
+        with torch.no_grad(): labels = self.network(self.xb[0])
+        logits, labels = ((one.float()/4).log_softmax(-1) for one in (self.pred, labels))
+        soft = 4**2*F.kl_div(logits, labels, log_target=True, reduction='batchmean')
+        self.learn.loss_grad = (self.learn.loss_grad + soft)/2
+        self.learn.loss = self.learn.loss_grad.clone()
 
 class Chain:
     "The rows of one data set and one seed, in an order in which each is worth having if the next never comes"
-    def __init__(self, runs, name, seed, epochs=60):
-        self.runs, self.name, self.seed, self.losses = runs, name, seed, losses(epochs)
+    def __init__(self, runs, name, seed, epochs=60, folder='lab', cbs=(), **changes):
+        self.runs, self.name, self.seed, self.epochs, self.losses = runs, name, seed, epochs, losses(epochs)
         source = dict(data=str(runs/'cifar100'), splits=name) if (runs/'cifar100').is_dir() else dict(data=name)
         data = load_data(**source)
-        self.lab = Laboratory(runs/'lab', data, choose_preset(data, name, **plan | recipe | stages(epochs)))
+        preset = choose_preset(data, name, **plan | recipe | stages(epochs) | changes)
+        self.lab = Laboratory(runs/folder, data, preset, cbs=cbs)
+
+    def network(self, settings):
+        "Encoder and head of a teacher, whose rows were trained with these settings"
+        training, data = training_of(Row(teacher, teacher, settings=settings), self.lab.preset, self.seed), self.lab.data['data']
+        encoder = ResNet12(self.lab.preset.width)
+        start = read_initial_weights(self.lab.trained(training)/'stages'/teacher, encoder, data)
+        model = torch.nn.Sequential(encoder, torch.nn.Linear(encoder.n_features, data.train.n_classes))
+        start.put(model)
+        return model.to(memory_format=torch.channels_last)
 
     def say(self, text): print(f'=== {self.name}, seed {self.seed}: {text}', flush=True)
 
@@ -109,6 +142,14 @@ class Chain:
             settings = best | metrics[name]
             self.tested(Row(name, settings=settings, test=dict(structured=False)))
             if settings.get('metric') != 'cosine': self.tested(Row(f'{name}, structured FC', settings=settings), shots=(5,))
+
+    def student(self, best, width):
+        "A network that learns from the teacher as well as from the images: its warm-up, its average, and transport over it"
+        chain = Chain(self.runs, self.name, self.seed, self.epochs, f'student{width}', [Distilled(self.network(best))], width=width)
+        averaged, title = self.losses['L_CE alone, averaged'], f'student of width {width}'
+        chain.tested(Row(f'{title}, warm-up', 'warm-up', 'cosine'),
+                     Row(f'{title}, averaged', teacher, 'cosine', settings=averaged),
+                     Row(f'{title}, weights (4, 3), one eps', settings=averaged | packaged, test=dict(structured=False)))
 
     def others(self, best):
         "Other classifiers on the features of the teacher, and other ways to test"
