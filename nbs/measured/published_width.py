@@ -167,6 +167,7 @@ def main(runs, epochs=60):
     cifar_fs.pretraining(losses(epochs))
     cifar_fs.meta_training(best, names[2:])
     cifar_fs.others(best)
+    cifar_fs.student(best, 32)
     for name, seed in (('fc100', 0), ('cifar_fs', 1)):
         chain = Chain(runs, name, seed, epochs)
         chain.meta_training(chain.pretraining(first), names[:3])
