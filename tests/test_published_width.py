@@ -1,7 +1,10 @@
 "The script of the long training, at a tiny size: its rows are trained, tested and summarised, and none of them twice"
 import json
+from types import SimpleNamespace
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from PIL import Image
 
 from project import nbs
@@ -24,12 +27,27 @@ def test_rows_are_trained_once(tmp_path, capsys, monkeypatch):
         chain.meta_training(best, list(script.metrics)[:2])
         assert capsys.readouterr().out.count('\ntraining ') == n_trained
     chain.student(best, width=4)
-    assert capsys.readouterr().out.count('\ntraining ') == 3
+    assert capsys.readouterr().out.count('\ntraining ') == 6     # with the control, which has no teacher
     found = json.loads((tmp_path/'summary.json').read_text())
     names = ['warm-up', 'UniCon KL', 'L_CE alone, averaged', 'meta-trained cosine', 'Adaptive Metric as in the paper']
-    names += [f'{names[-1]}, structured FC', *(f'student of width 4, {part}' for part in ('warm-up', 'averaged', 'weights (4, 3), one eps'))]
+    names += [f'{names[-1]}, structured FC', *(f'{title}, {part}' for title in ('student of width 4', 'width 4') for part in ('warm-up', 'averaged', 'weights (4, 3), one eps'))]
     assert list(found) == [f'cifar_fs, seed 0: {name}' for name in names]
     last = found['cifar_fs, seed 0: Adaptive Metric as in the paper']
     assert [part['part'] for part in last['parts']] == ['warm-up', 'calibration', 'meta-training'] and set(last['accuracy']) == {'1-shot', '5-shot'}
     right = [int(one) for one in last['right']['1-shot'].split(',')]
     assert len(right) == 4 and abs(sum(right)/3 - last['accuracy']['1-shot'][0]) < 1e-3
+
+def test_half_of_the_loss_is_for_the_labels_of_the_teacher(monkeypatch):
+    monkeypatch.syspath_prepend(nbs/'measured')
+    import published_width as script
+    network, images, logits = torch.nn.Linear(3, 5), torch.randn(6, 3), torch.randn(6, 5)
+    callback = script.Distilled(network)
+    callback.learn = SimpleNamespace(feature_calibration=True, training=True, xb=(images,), pred=logits, loss_grad=torch.tensor(2.))
+    callback.after_loss()
+    labels = (network(images)/4).softmax(-1)
+    kl = F.cross_entropy(logits/4, labels) - F.cross_entropy(labels.log(), labels)
+    assert torch.allclose(callback.learn.loss, (2 + 16*kl)/2, atol=1e-5)
+    callback.learn.training = False
+    before = callback.learn.loss
+    callback.after_loss()
+    assert callback.learn.loss is before

@@ -144,12 +144,14 @@ class Chain:
             if settings.get('metric') != 'cosine': self.tested(Row(f'{name}, structured FC', settings=settings), shots=(5,))
 
     def student(self, best, width):
-        "A network that learns from the teacher as well as from the images: its warm-up, its average, and transport over it"
-        chain = Chain(self.runs, self.name, self.seed, self.epochs, f'student{width}', [Distilled(self.network(best))], width=width)
-        averaged, title = self.losses['L_CE alone, averaged'], f'student of width {width}'
-        chain.tested(Row(f'{title}, warm-up', 'warm-up', 'cosine'),
-                     Row(f'{title}, averaged', teacher, 'cosine', settings=averaged),
-                     Row(f'{title}, weights (4, 3), one eps', settings=averaged | packaged, test=dict(structured=False)))
+        "A network that learns from the teacher as well as from the images, and its control, which has no teacher"
+        averaged = self.losses['L_CE alone, averaged']
+        for folder, title, cbs in ((f'student{width}', f'student of width {width}', [Distilled(self.network(best))]),
+                                   (f'width{width}', f'width {width}', [])):
+            chain = Chain(self.runs, self.name, self.seed, self.epochs, folder, cbs, width=width)
+            chain.tested(Row(f'{title}, warm-up', 'warm-up', 'cosine'),
+                         Row(f'{title}, averaged', teacher, 'cosine', settings=averaged),
+                         Row(f'{title}, weights (4, 3), one eps', settings=averaged | packaged, test=dict(structured=False)))
 
     def others(self, best):
         "Other classifiers on the features of the teacher, and other ways to test"
