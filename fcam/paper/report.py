@@ -330,7 +330,7 @@ def claims_table(
                       if (o['claim'], o['column']) == (key, column)), None)
         if not claim: return '–'
         names = re.split(' above |: ', key)
-        mark = r'\*'*any(_at_start(row) != '' for row in result['rows'] if row['name'] in names)
+        mark = r'\*'*any(_at_start(row) for row in result['rows'] if row['name'] in names)
         mark += ' (one training)'*(len(result['seeds']) == 1)
         if not numbers: return claim['verdict'] + mark
         text = f'**{claim["verdict"]}**{mark}, {_with_half(claim, "+")}'
