@@ -129,7 +129,7 @@ def test_two_visitors(visit, pictures):
     two_classes(one, pictures)
     one.upload('#new', pictures/'disc 4.png')
     one.wait(lambda: len(one.results()) == 1)
-    assert len(other.results()) == 10 and other.classes() == ['Dad', 'F', 'Zeta']
+    assert len(other.results()) == 10 and other.classes() == ['Omega', 'Upsilon', 'Yaz']
     other.driver.refresh()
     other.wait(lambda: len(other.results()) == 10)
     assert len(one.results()) == 1

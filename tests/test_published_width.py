@@ -30,7 +30,8 @@ def test_rows_are_trained_once(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out.count('\ntraining ') == 6     # with the control, which has no teacher
     found = json.loads((tmp_path/'summary.json').read_text())
     names = ['warm-up', 'UniCon KL', 'L_CE alone, averaged', 'meta-trained cosine', 'Adaptive Metric as in the paper']
-    names += [f'{names[-1]}, structured FC', *(f'{title}, {part}' for title in ('student of width 4', 'width 4') for part in ('warm-up', 'averaged', 'weights (4, 3), one eps'))]
+    names += [f'{names[-1]}, structured FC', *(f'{title}, {part}' for title in ('student of width 4', 'width 4') for part in (
+        'warm-up', 'averaged', 'weights (4, 3), one eps', 'weights (4, 3), one eps, structured FC'))]
     assert list(found) == [f'cifar_fs, seed 0: {name}' for name in names]
     last = found['cifar_fs, seed 0: Adaptive Metric as in the paper']
     assert [part['part'] for part in last['parts']] == ['warm-up', 'calibration', 'meta-training'] and set(last['accuracy']) == {'1-shot', '5-shot'}

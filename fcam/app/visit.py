@@ -64,9 +64,9 @@ def example_classes(
     n_new:int=3, # new pictures of each class
 )->tuple: # `{class: paths}`, and the paths of new pictures
     "Pictures of three letters, drawn by the package"
-    letters = dict(Dad='arabic_letter_dad', F='latin_capital_letter_f',
-                   Zeta='greek_small_letter_zeta', Tshe='cyrillic_capital_letter_tshe')
-    drawn = glyph_arrays(n_shot + n_new, size=48, layout='centred', letter=(0.7, 0.9), clutter=0)
+    letters = dict(Omega='greek_capital_letter_omega', Upsilon='greek_small_letter_upsilon',
+                   Yaz='tifinagh_letter_yaz', Tshe='cyrillic_capital_letter_tshe')
+    drawn = glyph_arrays(n_shot + n_new, size=48, layout='centred', letter=(0.75, 0.9), clutter=0)
     classes, new = {}, []
     for name, letter in letters.items():
         (Path(folder)/name).mkdir(parents=True, exist_ok=True)

@@ -149,9 +149,11 @@ class Chain:
         for folder, title, cbs in ((f'student{width}', f'student of width {width}', [Distilled(self.network(best))]),
                                    (f'width{width}', f'width {width}', [])):
             chain = Chain(self.runs, self.name, self.seed, self.epochs, folder, cbs, width=width)
+            settings, name = averaged | packaged, f'{title}, weights (4, 3), one eps'
             chain.tested(Row(f'{title}, warm-up', 'warm-up', 'cosine'),
                          Row(f'{title}, averaged', teacher, 'cosine', settings=averaged),
-                         Row(f'{title}, weights (4, 3), one eps', settings=averaged | packaged, test=dict(structured=False)))
+                         Row(name, settings=settings, test=dict(structured=False)))
+            chain.tested(Row(f'{name}, structured FC', settings=settings), shots=(5,))
 
     def others(self, best):
         "Other classifiers on the features of the teacher, and other ways to test"
