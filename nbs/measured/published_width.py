@@ -52,10 +52,11 @@ def losses(epochs):
 metrics = {
     'meta-trained cosine': dict(metric='cosine'),
     'Adaptive Metric as in the paper': {},
+    'weights (1, 0), eps 0.1 for all pairs': dict(metric='fixed'),
+    'weights (4, 3), one eps': dict(metric='fixed', eps=0.02, sharpness=4., norm_power=3., weights_lr=0.05),
     'temperature 1/8 in (15), (16)': dict(sharpness=8., weights_lr=0.05),
     'weights (4, 3)': dict(sharpness=4., norm_power=3., weights_lr=0.05),
 }
-packaged = dict(metric='fixed', eps=0.02, sharpness=4., norm_power=3., weights_lr=0.05)  # of the model in the package
 classifiers = 'sinkhorn', 'simpleshot', 'deepemd', 'emd', 'euclidean', 'matching', 'logistic_regression', 'dn4', 'mcl', 'frn'
 
 class Distilled(Callback):
@@ -149,7 +150,8 @@ class Chain:
         for folder, title, cbs in ((f'student{width}', f'student of width {width}', [Distilled(self.network(best))]),
                                    (f'width{width}', f'width {width}', [])):
             chain = Chain(self.runs, self.name, self.seed, self.epochs, folder, cbs, width=width)
-            settings, name = averaged | packaged, f'{title}, weights (4, 3), one eps'
+            metric = 'weights (4, 3), one eps'
+            settings, name = averaged | metrics[metric], f'{title}, {metric}'
             chain.tested(Row(f'{title}, warm-up', 'warm-up', 'cosine'),
                          Row(f'{title}, averaged', teacher, 'cosine', settings=averaged),
                          Row(name, settings=settings, test=dict(structured=False)))
@@ -174,6 +176,6 @@ def main(runs, epochs=60):
     cifar_fs.student(best, 32)
     for name, seed in (('fc100', 0), ('cifar_fs', 1)):
         chain = Chain(runs, name, seed, epochs)
-        chain.meta_training(chain.pretraining(first), names[:3])
+        chain.meta_training(chain.pretraining(first), names[:4])
 
 if __name__ == '__main__': main(Path(sys.argv[1]).expanduser().resolve(), *map(int, sys.argv[2:]))
