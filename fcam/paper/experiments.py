@@ -16,14 +16,15 @@ from ..core.checks import check_choice
 from ..training.presets import Preset
 
 # %% auto #0
-__all__ = ['stages', 'verdict_words', 'Row', 'Claim', 'Experiment', 'Training', 'training_of', 'encoder_of', 'mean_interval',
-           'Difference', 'paired_difference', 'holm', 'verdict']
+__all__ = ['stages', 'transport_rules', 'verdict_words', 'Row', 'Claim', 'Experiment', 'Training', 'training_of', 'encoder_of',
+           'mean_interval', 'Difference', 'paired_difference', 'holm', 'verdict']
 
 # %% ../../nbs/paper/experiments.ipynb #8955d08a
 stages = {'warm-up': 'warm-up', 'calibration (student)': 'calibration',
           'calibration (teacher)': 'calibration', 'module': 'meta-training',
           'joint': 'meta-training'}
 _test_settings = ('n_patches', 'crops', 'structured', 'n_episodes', 'rule_settings', 'mirror')
+transport_rules = 'own', 'emd', 'deepemd' # rules of a row whose prototypes can be structured FC's
 
 @dataclass(frozen=True)
 class Row:

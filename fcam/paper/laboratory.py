@@ -29,7 +29,7 @@ from ..evaluate import evaluate, mean_feature, task_features
 from ..learner import fcam_learner
 from ..model import FCAM, load_fcam
 from .experiments import encoder_of, Experiment, paired_difference, Row, Training
-from .experiments import training_of
+from .experiments import training_of, transport_rules
 from .measures import mean_features, plan_measures, silhouettes, task_times
 from ..runs.record import RunLog
 from ..runs.run import StageProgress
@@ -182,9 +182,10 @@ def _accuracy(lab, row, seed, shots):
     "The accuracy of each task, percent"
     model, tasks, found = lab.model(row, seed), lab.tasks(row, seed, shots), {}
     bank, rule = lab._features(row, seed, model, tasks), lab._rule(row, model)
+    if row.rule in transport_rules: rule = getattr(rule, 'metric', rule)  # of a baseline
+    structured = row.test.get('structured', lab.structured) and row.rule in transport_rules
+    structured = structured and hasattr(rule, 'transport') # a metric of means has no use for it
     for column, task in tasks.items():
-        structured = row.test.get('structured', lab.structured) and row.rule == 'own'
-        structured = structured and hasattr(rule, 'transport') # a metric of means has no use for it
         how = dict(structured=True, sfc=model.sfc) if structured and task.n_shot > 1 else {}
         found[column] = evaluate(rule, bank, task, **how).per_episode
     return found
@@ -234,7 +235,7 @@ def measurement_file(self:Laboratory,
     decisive = [self.training_folder(training).name, row.stage, row.rule, row.measure, row.test,
                 on, self.tasks(row, seed, shots), self.preset.n_views, self.preset.n_patches,
                 row.settings.get('n_patches'), self.structured, fcam.__version__]
-    if self.structured and row.rule == 'own':
+    if self.structured and row.rule in transport_rules:
         decisive += [self.preset.sfc_epochs, self.preset.sfc_lr]
     text = json.dumps(decisive, sort_keys=True, default=asdict)
     name = blake2b(text.encode(), digest_size=8).hexdigest()

@@ -19,7 +19,8 @@ from matplotlib.figure import Figure
 from ..core.checks import check_count
 from ..core.files import write_file, write_json
 from .experiments import Difference, encoder_of, Experiment, holm, mean_interval
-from .experiments import paired_difference, training_of, verdict, verdict_words
+from .experiments import paired_difference, training_of, transport_rules, verdict
+from .experiments import verdict_words
 from .laboratory import Laboratory, read_training
 from ..runs.record import machine
 
@@ -239,8 +240,9 @@ def _claim_table(claims):
     return markdown_table(header, rows) if rows else 'No claim has all of its rows.'
 
 def _transports(row):
-    "Whether a row was measured by a transport that it was trained with"
-    return row['rule'] == 'own' and row['settings'].get('metric') not in ('cosine', 'euclidean')
+    "Whether a row was measured by a transport, which can have structured FC"
+    of_means = row['settings'].get('metric') in ('cosine', 'euclidean')
+    return row['rule'] in transport_rules and not of_means
 
 def _conditions(result):
     "Size, data, seeds, tasks, precision and machine of a result"
@@ -249,8 +251,10 @@ def _conditions(result):
                           if name in versions)
     several = '; with several shots mean prototypes'
     if result['structured'] and any(_transports(row) for row in result['rows']):
-        several = ('; with several shots the rows of rule *own* that transport have structured FC, '
-                   'all others mean prototypes')
+        several = ('; with several shots the rows of rule *own* that transport, and those of '
+                   '*emd* and *deepemd*, have structured FC, all others mean prototypes')
+        means = [row['name'] for row in result['rows'] if row['test'].get('structured') is False]
+        several += f', as have {" and ".join(means)}'*bool(means)
     several *= any('5-shot' in row['ours'] for row in result['rows'])
     counts = {name: o['n'] for name, o in result['rows'][0]['ours'].items()}
     tasks = ', '.join(f'{n} {name}' for name, n in counts.items() if name.endswith('-shot'))
