@@ -23,7 +23,7 @@ from fcam.commands.options import load_data
 from fcam.training.checkpoint import read_initial_weights
 from fcam.training.presets import choose_preset
 
-recipe = dict(color_jitter=0.4)                                # the warm-up, by the pilots of the notebook
+recipe = dict(color_jitter=0.4)                                # the warm-up, by measured/warmup_pilots
 plan = dict(width=64, patch_size=32, scale=(0.2, 1.), bs=128, warmup_drops=(),
             calibration_lr=0.01, soft_weight=0.5, momentum=0.998, n_patches=9, n_iters=50,
             joint_lr=1e-3, eps=0.1, valid_patches=2, n_views=1, n_test=(5000, 600), sfc_epochs=20, sfc_lr=0.05)
