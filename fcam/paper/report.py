@@ -327,7 +327,7 @@ def claims_table(
     link:callable=None, # gives the page of an experiment; default: no links
     numbers:bool=True, # with the differences; without, the verdicts alone
 )->str: # Markdown
-    "What the paper claims, and for each data set the verdict of the difference that decides it"
+    "What the paper claims, with the deciding verdict; trainings where they are not three"
     sets = list(dict.fromkeys(data for results in found.values() for data in results))
     def cell(result, key, column):
         claim = next((o for o in result.get('claims', ())
@@ -335,7 +335,8 @@ def claims_table(
         if not claim: return '–'
         names = re.split(' above |: ', key)
         mark = r'\*'*any(_at_start(row) for row in result['rows'] if row['name'] in names)
-        mark += ' (one training)'*(len(result['seeds']) == 1)
+        n = len(result['seeds'])
+        mark += {1: ' (one training)', 3: ''}.get(n, f' ({n} trainings)') # 3 by default
         if not numbers: return claim['verdict'] + mark
         text = f'**{claim["verdict"]}**{mark}, {_with_half(claim, "+")}'
         theirs = claim['paper_scaled']
