@@ -26,6 +26,8 @@ def test_rows_are_trained_once(tmp_path, capsys, monkeypatch):
         assert best in chain.losses.values(), best
         chain.meta_training(best, list(script.metrics)[:2])
         assert capsys.readouterr().out.count('\ntraining ') == n_trained
+    chain.predicted(best, n_episodes=4)                        # the paper's metric is there already
+    assert capsys.readouterr().out.count('\ntraining ') == 0
     chain.student(best, width=4)
     assert capsys.readouterr().out.count('\ntraining ') == 6     # with the control, which has no teacher
     found = json.loads((tmp_path/'summary.json').read_text())
@@ -35,6 +37,7 @@ def test_rows_are_trained_once(tmp_path, capsys, monkeypatch):
     assert list(found) == [f'cifar_fs, seed 0: {name}' for name in names]
     last = found['cifar_fs, seed 0: Adaptive Metric as in the paper']
     assert [part['part'] for part in last['parts']] == ['warm-up', 'calibration', 'meta-training'] and set(last['accuracy']) == {'1-shot', '5-shot'}
+    assert {'eps, similar', 'eps, dissimilar'} <= set(last['eps'])
     right = [int(one) for one in last['right']['1-shot'].split(',')]
     assert len(right) == 4 and abs(sum(right)/3 - last['accuracy']['1-shot'][0]) < 1e-3
 

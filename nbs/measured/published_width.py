@@ -163,6 +163,16 @@ class Chain:
         self.tested(Row('cosine, mirrored', teacher, 'cosine', settings=best, test=dict(mirror=True)))
         for name in list(metrics)[:2]:
             self.tested(Row(f'{name}, 25 crops', settings=best | metrics[name], test=dict(n_patches=25, n_episodes=2000)), shots=(1,))
+        self.predicted(best)
+
+    def predicted(self, best, name='Adaptive Metric as in the paper', n_episodes=600):
+        "Adds to the summary of the paper's metric: eps for similar and for dissimilar sets, mean and deviation over tasks"
+        row = Row(name, settings=best | metrics[name], measure='plans', test=dict(n_episodes=n_episodes))
+        values = self.lab.measured(row, self.seed, (1,))
+        file, key = self.runs/'summary.json', f'{self.name}, seed {self.seed}: {name}'
+        found = json.loads(file.read_text())
+        found[key]['eps'] = {k: [v.mean().item(), v.std().item()] for k, v in values.items()}
+        write_json(file, **found)
 
 def main(runs, epochs=60):
     "The rows that carry a claim first, then the others, FC100, and a second seed"
