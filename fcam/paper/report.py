@@ -250,9 +250,11 @@ def _conditions(result):
     libraries = ', '.join(f'{name} {versions[name]}' for name in ('fcam', 'torch', 'fastai')
                           if name in versions)
     several = '; with several shots mean prototypes'
-    if result['structured'] and any(_transports(row) for row in result['rows']):
-        several = ('; with several shots the rows of rule *own* that transport, and those of '
-                   '*emd* and *deepemd*, have structured FC, all others mean prototypes')
+    rules = {row['rule'] for row in result['rows']
+             if _transports(row) and row['test'].get('structured') is not False}
+    if result['structured'] and rules:
+        several = (f'; with several shots the rows of rule *{"*, *".join(sorted(rules))}* that '
+                   'transport have structured FC, all others mean prototypes')
         means = [row['name'] for row in result['rows'] if row['test'].get('structured') is False]
         several += f', as have {" and ".join(means)}'*bool(means)
     several *= any('5-shot' in row['ours'] for row in result['rows'])
