@@ -64,7 +64,6 @@ def write_json(
 def save_tensors(
     tensors:dict, # name to tensor, on any device
     path, # of the file
-    metadata:dict=None, # text by name
 )->Path: # the same
     "Writes tensors as safetensors all at once; tensors that share memory are written each"
     from safetensors.torch import save                         # which loads torch
@@ -74,7 +73,7 @@ def save_tensors(
         shared = tensor.untyped_storage().data_ptr() in seen
         kept[name] = tensor.clone() if shared else tensor
         seen.add(tensor.untyped_storage().data_ptr())
-    return write_file(path, save(kept, metadata=metadata))
+    return write_file(path, save(kept))
 
 # %% ../../nbs/core/files.ipynb #319d810e
 def lock_folder(

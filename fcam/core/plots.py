@@ -19,15 +19,15 @@ from torch import Tensor
 from .checks import check_number
 
 # %% ../../nbs/core/plots.ipynb #334e7389
-def _drawable(names, n=28):
-    "Names as texts of at most `n` characters that the font has"
+def _drawable(names):
+    "Names as texts of at most 28 characters that the font has"
     families = FontProperties().get_family()
     fonts = [get_font(findfont(FontProperties(family=[family]))) for family in families]
     known = set().union(*(font.get_charmap() for font in fonts))
     def drawn(char):
         if char.isprintable() and ord(char) in known: return char
         return char.encode('unicode_escape').decode()
-    def shortened(text): return text if len(text) <= n else f'{text[:n//2]}…{text[1 - n//2:]}'
+    def shortened(text): return text if len(text) <= 28 else f'{text[:14]}…{text[-13:]}'
     return [shortened(''.join(map(drawn, str(name)))) for name in names]
 
 def _legend(ax, handles, names):

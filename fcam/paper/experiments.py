@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from math import isfinite, sqrt
-from statistics import fmean, stdev, variance
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 from ..core.checks import check_choice
@@ -65,10 +65,10 @@ class Experiment:
     "A table or figure of the paper: its rows and its claims about them"
     name:str # as the command calls it
     claim:str # of the paper, in a sentence
-    place:str # table or figure, and the data of the paper's numbers
+    place:str # table or figure of the paper
     rows:tuple # of `Row`
     claims:tuple # of `Claim`
-    paper:dict=field(default_factory=dict) # row name to `{column: number of the paper}`
+    paper:dict=field(default_factory=dict) # data set to row name to `{column: number of the paper}`
     shots:tuple=(1, 5) # K of the columns of an accuracy
     n_seeds:int=3 # trainings; 8 where a claim is to be decided
     note:str='' # what a reader must know besides
@@ -137,18 +137,21 @@ def training_of(
     preset:Preset, # settings, without the row's own
     seed:int, # of the training
 )->Training: # the last part; its `start` is the one before
-    "What a row needs; `ValueError` for unknown settings, or a part that has no epochs"
+    "What a row needs; `ValueError` for unknown settings, or a stage that has no epochs"
     unknown = row.settings.keys() - {f.name for f in fields(Preset)}
     if unknown: raise ValueError(f'{row.name} has a setting {sorted(unknown)[0]!r}, which is none')
     p, last, chain = replace(preset, **row.settings), stages[row.stage], None
+    epochs = f'{row.stage}_epochs' if last == 'meta-training' else _own_epochs[last][0]
+    if not getattr(p, epochs): raise ValueError(
+        f'{row.name} is measured after {row.stage}, which has no epochs: give {epochs}')
+    if row.stage == 'module' and not p.learns_alone: raise ValueError(
+        f'{row.name} is measured after module, where metric {p.metric} has nothing to learn')
     for part, names in _own_epochs.items():
         if any(getattr(p, name) for name in names):
             network = row.network if chain and chain.part == 'calibration' else 'teacher'
             own = {name: getattr(p, name) for name in _settings_of(part)}
             chain = Training(part, Preset(**_all_epochs | own), seed, start=chain,
                              network=network, on=row.trained_on)
-        elif part == last: raise ValueError(
-            f'{row.name} is measured after {row.stage}, which has no epochs: give {names[-1]}')
         if part == last: return chain
 
 def encoder_of(
@@ -156,8 +159,8 @@ def encoder_of(
     training:Training, # of `training_of`
 )->tuple: # a training, and the stage of it that left the encoder
     "Whose features a row is measured on: the stage `module` trains with a frozen encoder"
-    if row.stage != 'module': return training, row.stage
     start = training.start
+    if row.stage != 'module' or not start: return training, row.stage
     return start, 'warm-up' if start.part == 'warm-up' else f'calibration ({row.network})'
 
 # %% ../../nbs/paper/experiments.ipynb #ec2fc61f
@@ -169,14 +172,6 @@ def mean_interval(
     n, mean = len(values), fmean(values)
     if n < 2: return mean, None
     return mean, float(t.ppf(0.975, n - 1))*stdev(values)/sqrt(n)
-
-def _pooled_interval(samples):
-    "Mean of the samples' means, and half the width of its interval by the spread within them"
-    from scipy.stats import t
-    mean, n = fmean(map(fmean, samples)), sum(map(len, samples)) - len(samples)
-    if not n: return mean, None
-    spread = sum(variance(values)/len(values) for values in samples if len(values) > 1)
-    return mean, float(t.ppf(0.975, n))*sqrt(spread)/len(samples)
 
 # %% ../../nbs/paper/experiments.ipynb #85bb027c
 verdict_words = 'shown', 'opposite shown', 'level', "smaller than the paper's", 'not decided'

@@ -134,7 +134,8 @@ def model(self:Laboratory,
     model = load_fcam(folder, device=self.device, precision=self.chosen)
     for name in ('n_views', 'n_test', 'sfc_epochs', 'sfc_lr'):
         setattr(model, name, getattr(self.preset, name))
-    changes = dict(n_patches=row.settings.get('n_patches', self.preset.n_patches))
+    changes = {name: row.settings.get(name, getattr(self.preset, name))
+               for name in ('n_patches', 'crops')}
     changes |= {name: row.test[name] for name in ('n_patches', 'crops') if name in row.test}
     model.patches = model.patches.replace(**changes)
     return model
@@ -158,7 +159,10 @@ def tasks(self:Laboratory,
 )->dict: # column to `Task`
     "The lists of tasks of a row: for each seed its own, and for all rows the same"
     store = self.data[row.tested_on].test
-    shots = [n_shot for n_shot in shots if n_shot < int(store.labels.bincount().min())]
+    fewest = int(store.labels.bincount().min())
+    if fewest <= min(shots): raise ValueError(f'shots is {tuple(shots)}, and the smallest class '
+                                              f'has {fewest} images: give at most {fewest - 1}')
+    shots = [n_shot for n_shot in shots if n_shot < fewest]
     most = Task(n_shot=max(shots), n_episodes=row.test.get('n_episodes'), seed=seed).fitting(store)
     tasks = [replace(most, n_shot=n_shot).counted(self.preset.n_test) for n_shot in shots]
     return {f'{task.n_shot}-shot': task for task in tasks}
@@ -235,6 +239,8 @@ def measurement_file(self:Laboratory,
     decisive = [self.training_folder(training).name, row.stage, row.rule, row.measure, row.test,
                 on, self.tasks(row, seed, shots), self.preset.n_views, self.preset.n_patches,
                 row.settings.get('n_patches'), self.structured, fcam.__version__]
+    crops = row.settings.get('crops', self.preset.crops)
+    decisive += [crops]*(crops != Preset.crops)
     if self.structured and row.rule in transport_rules:
         decisive += [self.preset.sfc_epochs, self.preset.sfc_lr]
     text = json.dumps(decisive, sort_keys=True, default=asdict)

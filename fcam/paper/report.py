@@ -20,7 +20,7 @@ from ..core.checks import check_count
 from ..core.files import write_file, write_json
 from .experiments import Difference, encoder_of, Experiment, holm, mean_interval
 from .experiments import paired_difference, training_of, transport_rules, verdict
-from .experiments import verdict_words
+from .experiments import stages, verdict_words
 from .laboratory import Laboratory, read_training
 from ..runs.record import machine
 
@@ -205,7 +205,7 @@ def _with_half(found, sign=''):
 
 def _at_start(row):
     "Which stages of a row saved the weights with which they began, and in how many trainings"
-    order = 'warm-up', 'calibration', 'module', 'joint'
+    order = list(dict.fromkeys(stage.split(' (')[0] for stage in stages))
     found = []
     for stage in order[:order.index(row['stage'].split(' (')[0]) + 1]:
         kept = [part['kept'][stage] for part in row['trainings'] if stage in part['kept']]
@@ -239,9 +239,9 @@ def _claim_table(claims):
                      _with_half(claim, '+'), claim['verdict']])
     return markdown_table(header, rows) if rows else 'No claim has all of its rows.'
 
-def _transports(row):
+def _transports(row, settings):
     "Whether a row was measured by a transport, which can have structured FC"
-    of_means = row['settings'].get('metric') in ('cosine', 'euclidean')
+    of_means = (settings | row['settings'])['metric'] in ('cosine', 'euclidean')
     return row['rule'] in transport_rules and not of_means
 
 def _conditions(result):
@@ -251,7 +251,7 @@ def _conditions(result):
                           if name in versions)
     several = '; with several shots mean prototypes'
     rules = {row['rule'] for row in result['rows']
-             if _transports(row) and row['test'].get('structured') is not False}
+             if _transports(row, result['settings']) and row['test'].get('structured') is not False}
     if result['structured'] and rules:
         several = (f'; with several shots the rows of rule *{"*, *".join(sorted(rules))}* that '
                    'transport have structured FC, all others mean prototypes')
@@ -307,10 +307,11 @@ def read_results(
     experiment:str, # its name
 )->dict: # name of the data set to `Report.result`
     "The results of an experiment, data set by data set; `FileNotFoundError` where there is none"
-    names = {path: path.stem.removeprefix(experiment + '-').rpartition('-')[0]
-             for path in sorted(Path(folder).glob(f'{experiment}-*.json'))}
-    return {name: read_result(path) for path, name in names.items()} or {
-        '': read_result(Path(folder)/f'{experiment}.json')}
+    found = {}
+    for path in sorted(Path(folder).glob(f'{experiment}-*.json')): # full before small and tiny
+        data, _, size = path.stem.removeprefix(experiment + '-').rpartition('-')
+        found[f'{data}, {size}' if data in found else data] = read_result(path)
+    return found or {'': read_result(Path(folder)/f'{experiment}.json')}
 
 def result_page(
     results:dict, # of `read_results`

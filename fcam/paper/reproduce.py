@@ -19,7 +19,7 @@ from ..training.presets import choose_preset, presets
 # %% ../../nbs/paper/reproduce.ipynb #9b048757
 class Size(NamedTuple):
     "How large an experiment is"
-    preset:str # name in `presets` where the data have none of their own; None: that of the paper
+    preset:str # name in `presets`; None: that of the benchmark
     settings:dict # that differ
     structured:bool # structured FC for several shots, as the paper; or mean prototypes
     n_images:int # of a class, at most; None: all
@@ -82,7 +82,8 @@ def _load(options, size, names, log):
     first = dict(data='glyphs') | {name: options[name] for name in first if name in options}
     second = dict(data=options.get('other'), path=options.get('other_path'),
                   splits=options.get('other_splits'))
-    if not second['data'] and first['data'] == 'glyphs': second = dict(data='cifar_fs')
+    second |= {name: options[name] for name in ('download', 'skip_broken') if name in options}
+    if not second['data'] and first['data'] == 'glyphs': second |= dict(data='cifar_fs')
     def load(source):
         with redirect_stdout(log): data = fewer_images(load_data(**source), sizes[size].n_images)
         log.line(str(data))

@@ -57,7 +57,7 @@ class RunLog:
         *lines, self.rest = (self.rest + text).split('\n')
         for line in lines: self.line(line)
         return len(text)
-    def flush(self): "Nothing is held back: for `print`"
+    def flush(self): "For `print`: a line is written once it has its end"
     def status(self,
         text:str, # short; what does not fit is cut off
     ):

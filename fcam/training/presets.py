@@ -234,7 +234,9 @@ def describe_steps(
 )->str:
     "How many steps a run takes, and how many the preset of its benchmark or of the paper would"
     other = data.benchmark if data.benchmark in presets else 'mini_imagenet'
-    name = ''.join(f'{name}: ' for name, known in presets.items() if known == preset)
+    names = [name for name, known in presets.items() if known == preset]
+    if data.benchmark in names: names = [data.benchmark]
+    name = ''.join(f'{name}: ' for name in names[:1])
     n, n_other = (p.n_steps(len(data.train)) for p in (preset, presets[other]))
     text, p = f'{name}{n:,} steps of training', presets[other]
     if n_other <= n: return text

@@ -344,12 +344,11 @@ def meta_learner(
     encoder:nn.Module, # trained; changed in place
     metric:nn.Module, # `metric(query, proto)`
     preset:Preset, # settings of the run
-    device=None, # default: that of the encoder
     cbs=None, # more callbacks, one or a list
     precision:str='float32', # 'float32', 'bfloat16' or 'float16'
 )->Learner: # its batches are tasks, its model a `MetaModel`
     "A learner over 1-shot tasks of the training classes (paper, Algorithm 1, right)"
-    p, device = preset, torch.device(device or next(encoder.parameters()).device)
+    p, device = preset, next(encoder.parameters()).device
     encoder.requires_grad_()  # a teacher has no gradients
     patches = patches_of(data, p, p.n_patches, crops=p.crops)
     n_way, seed = min(5, data.train.n_classes), int(torch.randint(2**31, ()))

@@ -87,7 +87,7 @@ class Chain:
         start = read_initial_weights(self.lab.trained(training)/'stages'/teacher, encoder, data)
         model = torch.nn.Sequential(encoder, torch.nn.Linear(encoder.n_features, data.train.n_classes))
         start.put(model)
-        return model.to(memory_format=torch.channels_last)
+        return model.to(self.lab.device, memory_format=torch.channels_last)
 
     def say(self, text): print(f'=== {self.name}, seed {self.seed}: {text}', flush=True)
 
