@@ -166,15 +166,16 @@ def schedule(self:Preset,
 
 # %% ../../nbs/training/presets.ipynb #dbb462e0
 _ours = dict(sharpness=8., norm_power=4., weights_lr=0.05, sfc_epochs=20, sfc_lr=0.2)
+_cifar = dict(patch_size=32, calibration_epochs=120, activation_checkpointing=False)
+_cifar |= _ours | dict(sfc_lr=0.05)
 
 presets = dict(
     mini_imagenet=Preset(),
     tiered_imagenet=Preset(calibration_epochs=120, calibration_lr=0.001, soft_weight=0.05,
         joint_lr=1e-4, n_views=1),
     cub=Preset(calibration_lr=0.03, soft_weight=0.5, joint_lr=1e-3, valid_patches=2),
-    cifar_fs=Preset(patch_size=32, calibration_epochs=120, activation_checkpointing=False,
-        **_ours),
-    fc100=Preset(patch_size=32, calibration_epochs=120, activation_checkpointing=False, **_ours),
+    cifar_fs=Preset(**_cifar),
+    fc100=Preset(**_cifar),
     quick=Preset(width=16, patch_size=32, n_patches=9, scale=(0.2, 1.), bs=64,
         pretrain_iters=400, warmup_epochs=10, warmup_drops=(), calibration_epochs=1,
         calibration_lr=0.005, soft_weight=0.5, momentum=0.99, n_iters=20, module_epochs=1,
