@@ -370,7 +370,7 @@ def plot_claims(
     names = list(dict.fromkeys(claim for claims in drawn.values() for claim in claims))
     if not names: raise ValueError(f'no claim is about {column!r}')
     fig, axes = plt.subplots(1, len(drawn), figsize=(4 + 3*len(drawn), 0.9 + 0.4*len(names)),
-                             layout='constrained', sharey=True, squeeze=False)
+                             layout='constrained', sharey=True, squeeze=False, dpi=64)
     for ax, (data, claims) in zip(axes[0], drawn.items()):
         for y, claim in ((names.index(name), claim) for name, claim in claims.items()):
             ax.errorbar(claim['mean'], y, xerr=claim['half'] or 0, fmt='o', color='tab:blue')
