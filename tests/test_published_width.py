@@ -22,6 +22,8 @@ def test_rows_are_trained_once(tmp_path, capsys, monkeypatch):
         for i in range(21): Image.fromarray(np.random.randint(0, 256, (32, 32, 3), dtype=np.uint8)).save(tmp_path/'cifar100'/name/f'{i}.png')
     for n_trained in (5, 0):                                   # one warm-up, two calibrations, two metrics
         chain = script.Chain(tmp_path, 'cifar_fs', 0, epochs=1)
+        of_paper = chain.lab.preset                            # what no row sets otherwise: the preset of CIFAR-FS has weights of ours
+        assert (of_paper.sharpness, of_paper.norm_power, of_paper.weights_lr, of_paper.eps) == (1, 0, 0, 0.1)
         best = chain.pretraining(list(chain.losses)[:2])
         assert best in chain.losses.values(), best
         chain.meta_training(best, list(script.metrics)[:2])

@@ -26,7 +26,8 @@ from fcam.training.presets import choose_preset
 recipe = dict(color_jitter=0.4)                                # the warm-up, by measured/warmup_pilots
 plan = dict(width=64, patch_size=32, scale=(0.2, 1.), bs=128, warmup_drops=(),
             calibration_lr=0.01, soft_weight=0.5, momentum=0.998, n_patches=9, n_iters=50,
-            joint_lr=1e-3, eps=0.1, valid_patches=2, n_views=1, n_test=(5000, 600), sfc_epochs=20, sfc_lr=0.05)
+            joint_lr=1e-3, eps=0.1, sharpness=1., norm_power=0., weights_lr=0.,          # the paper's weights of the patches
+            valid_patches=2, n_views=1, n_test=(5000, 600), sfc_epochs=20, sfc_lr=0.05)
 teacher = 'calibration (teacher)'
 
 def stages(epochs):
@@ -56,7 +57,8 @@ metrics = {
     'weights (4, 3), one eps': dict(metric='fixed', eps=0.02, sharpness=4., norm_power=3., weights_lr=0.05),
     'temperature 1/8 in (15), (16)': dict(sharpness=8., weights_lr=0.05),
     'weights (4, 3)': dict(sharpness=4., norm_power=3., weights_lr=0.05),
-    'weights (1, 0), eps 0.006 for all pairs': dict(metric='fixed', eps=0.006),    # about what the module predicts
+    'weights (8, 4)': dict(sharpness=8., norm_power=4., weights_lr=0.05),
+    'weights (8, 4), eps 0.1 for all pairs': dict(metric='fixed', sharpness=8., norm_power=4., weights_lr=0.05),
 }
 classifiers = 'sinkhorn', 'simpleshot', 'deepemd', 'emd', 'euclidean', 'matching', 'logistic_regression', 'dn4', 'mcl', 'frn'
 
@@ -115,8 +117,10 @@ class Chain:
             self.say(row.name)
             values = self.lab.measured(row, self.seed, shots)
             accuracy = {k: [Accuracy(v).mean, Accuracy(v).ci95] for k, v in values.items()}
+            metric = self.lab.model(row, self.seed).metric if row.rule == 'own' else None
+            weights = [float(one) for one in metric.weight_factors().values()] if hasattr(metric, 'weight_factors') else []
             right = {k: ','.join(f'{0.75*one:.0f}' for one in v.tolist()) for k, v in values.items()}   # of 75 queries
-            self.summarised(row, accuracy=accuracy, right=right)
+            self.summarised(row, accuracy=accuracy, right=right, weights=weights)   # of the patches, at the end
             self.say(f'{row.name}: ' + ', '.join(f'{k} {Accuracy(v)}' for k, v in values.items()))
 
     def on_validation(self, row):
