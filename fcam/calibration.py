@@ -48,7 +48,7 @@ class MomentumTeacher(Callback):
         check_number('momentum', momentum, '[0, 1)')
         self.momentum,self.teacher,self.n_updates = momentum,None,0
         self._cancelled = False
-        self.resting,self.plain_mean = False,False  # no updates; all steps weigh the same
+        self.resting = False  # no updates
     @property
     def student(self):
         "The model of the learner, unwrapped"
@@ -64,8 +64,7 @@ class MomentumTeacher(Callback):
     def after_cancel_step(self): self._cancelled = True
     def after_step(self):
         if self._cancelled or self.resting or hasattr(self.learn, 'lr_finder'): return
-        momentum = self.n_updates/(self.n_updates + 1) if self.plain_mean else self.momentum
-        update_average(self.teacher, self.student, momentum)
+        update_average(self.teacher, self.student, self.momentum)
         self.n_updates += 1
     def state_dict(self)->dict:
         "For a checkpoint: the weights of the teacher, None before there is one, and its updates"
@@ -97,7 +96,7 @@ class Remembering:
 class FeatureCalibration(Remembering, Callback):
     "Trains on patches by L_CE + lambda L_UKD (paper, equations (3), (12), (13), Algorithm 1)"
     order,run_valid = 5,False
-    remembered = 'epochs_done warmup_epochs started averaged soft_loss _n_soft _soft_sum'.split()
+    remembered = 'epochs_done warmup_epochs started soft_loss _n_soft _soft_sum'.split()
     def __init__(self,
         patches:RandomPatches=None, # `(*xb, n_patches=n) -> (batch, n, 3, h, w)`; None: 4, 84 px
         n_hard:int=1, # l: patches an image for the cross-entropy, 0 < l < n_p
@@ -110,7 +109,6 @@ class FeatureCalibration(Remembering, Callback):
         warmup_patches:callable=None, # as `patches`, in the warm-up; default: the same
         rotation:str='none', # quarter turns that the warm-up predicts: 'none', 'one', 'four'
         rotation_weight:float=1., # of that prediction's loss, at least 0
-        average_epochs:int=0, # last epochs of the warm-up whose weights the teacher averages
     ):
         patches = RandomPatches(n_patches=4, size=84) if patches is None else patches
         warmup_patches = patches if warmup_patches is None else warmup_patches
@@ -124,9 +122,8 @@ class FeatureCalibration(Remembering, Callback):
         check_choice('soft_target', soft_target, soft_targets)
         check_choice('rotation', rotation, rotations)
         check_number('rotation_weight', rotation_weight, '[0, inf)')
-        check_count('average_epochs', average_epochs, '[0, inf)')
         store_attr()
-        self.epochs_done,self.started,self.averaged,self.soft_loss = 0,False,False,None
+        self.epochs_done,self.started,self.soft_loss = 0,False,None
         self._soft_sum,self._n_soft = 0.,0
     def after_create(self):
         if hasattr(self.learn, 'momentum_teacher'): return
@@ -142,11 +139,6 @@ def calibrating(self:FeatureCalibration):
     return self.epochs_done >= self.warmup_epochs
 
 @patch(as_prop=True)
-def averaging(self:FeatureCalibration):
-    "Whether these are the last epochs of the warm-up, over which the teacher averages"
-    return not self.calibrating and self.epochs_done >= self.warmup_epochs - self.average_epochs
-
-@patch(as_prop=True)
 def rotating(self:FeatureCalibration):
     "Whether patches are turned, and the turns predicted"
     return self.rotation != 'none' and not self.calibrating
@@ -158,13 +150,13 @@ def target(self:FeatureCalibration):
 
 @patch
 def before_train(self:FeatureCalibration):
-    "Sets the teacher to the student where calibration or the average starts; before, it rests"
+    "Sets the teacher to the student where calibration starts; before, the teacher rests"
     self._soft_sum,self._n_soft = 0.,0
-    teacher, starts = self.learn.momentum_teacher, self.calibrating and not self.started
-    teacher.plain_mean,teacher.resting = self.averaging,not (self.calibrating or self.averaging)
-    if hasattr(self.learn, 'lr_finder'): return
-    if starts or self.averaging and not self.averaged: teacher.reset()
-    self.started,self.averaged = self.started or self.calibrating,self.averaged or self.averaging
+    teacher = self.learn.momentum_teacher
+    teacher.resting = not self.calibrating
+    if hasattr(self.learn, 'lr_finder') or not self.calibrating: return
+    if not self.started: teacher.reset()
+    self.started = True
 
 # %% ../nbs/05_calibration.ipynb #9f5e6e48
 @patch
@@ -241,13 +233,10 @@ def after_train(self:FeatureCalibration):
     check_loss(self.learn)
     self.soft_loss = float(self._soft_sum)/self._n_soft if self._n_soft else None
     self.epochs_done += 1
-    if not self.average_epochs or self.calibrating or self.averaged: return
-    self.learn.momentum_teacher.reset()                        # the average is the student so far
 
 @patch
 def restart(self:FeatureCalibration,
     warmup_epochs:int=0, # epochs of the cross-entropy alone that come first
 ):
     "Begins again: warm-up, then teacher := student and calibration"
-    self.warmup_epochs = self.epochs_done + warmup_epochs
-    self.started,self.averaged = False,False
+    self.warmup_epochs, self.started = self.epochs_done + warmup_epochs, False

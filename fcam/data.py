@@ -212,7 +212,6 @@ def dls(self:FewShotData,
     drop_last:bool=True, # leave a last batch that is not full out
     shuffle:bool=True, # a fresh order every epoch
     seed:int|None=None, # of the order; None: from Python's `random`
-    alternate_flips:bool=False, # mirror half of the images, the other half in the next epoch
     n_images:int|None=None, # images an epoch, some of them, or again and again; None: each once
 ): # fastai's `DataLoaders`: batches `((images, sizes), labels)`; the validation loader is empty
     "fastai loaders over the training classes; `ValueError` if not one batch can be filled"
@@ -224,7 +223,7 @@ def dls(self:FewShotData,
                          'lower bs, or give drop_last=False')
     device = self.device if device is None else torch.device(device)
     train = StoreLoader(self.train, bs=bs, shuffle=shuffle, drop_last=drop_last, device=device,
-                        seed=seed, alternate_flips=alternate_flips, n_images=n_images)
+                        seed=seed, n_images=n_images)
     valid = StoreLoader(self.train, bs=bs, indices=[], device=device)
     res = DataLoaders(train, valid, device=device)
     res.n_classes = self.train.n_classes

@@ -68,9 +68,9 @@ class FCAMLearner(ResumingLearner):
         calibration, validation = pretraining_callbacks(data, preset, scored, precision)
         n_outputs = data.train.n_classes + 4*(preset.rotation != 'none')
         head = nn.Linear(n_features_of(encoder, preset.patch_size), n_outputs)
-        alternate, bs = preset.flips == 'alternating', min(preset.bs, len(data.train))//n*n
-        super().__init__(data.dls(bs=bs, device=device, alternate_flips=alternate,
-                                  n_images=preset.pretrain_iters*bs or None),
+        bs = min(preset.bs, len(data.train))//n*n
+        super().__init__(
+            data.dls(bs=bs, device=device, n_images=preset.pretrain_iters*bs or None),
             nn.Sequential(encoder, head).to(device, memory_format=torch.channels_last),
             loss_func=CrossEntropyLossFlat(), opt_func=stage_optimizer(preset, 'warm-up'),
             lr=preset.warmup_lr, cbs=[calibration, validation, *L(cbs)],
@@ -91,10 +91,9 @@ class FCAMLearner(ResumingLearner):
 # %% ../nbs/11_learner.ipynb #5b055ca0
 @patch(as_prop=True)
 def encoder(self:FCAMLearner)->nn.Module:
-    "The encoder of the teacher, where there is calibration or an average; else the student's"
-    teacher, calibration = self.momentum_teacher.teacher, self.feature_calibration
-    averaged = calibration.started or calibration.average_epochs and teacher is not None
-    return get_model(teacher if averaged else self.model)[0]
+    "The encoder of the teacher, where calibration has begun; else the student's"
+    calibrated = self.feature_calibration.started
+    return get_model(self.momentum_teacher.teacher if calibrated else self.model)[0]
 
 # %% ../nbs/11_learner.ipynb #f55c3bcd
 def _as_cells(data, encoder, device):
@@ -239,18 +238,14 @@ def pretrain(self:FCAMLearner,
 @patch
 def _pretraining_stage(self:FCAMLearner, stage, n_epochs, state, start_accuracy):
     "Warm-up or calibration; the accuracy of what is kept"
-    warmup, averaged = stage == 'warm-up', self.preset.average_epochs > 0
-    def modules():
-        teacher = [self.momentum_teacher.teacher] if averaged or not warmup else []
-        return [self.model, *teacher]
+    warmup = stage == 'warm-up'
+    def modules(): return [self.model] + [self.momentum_teacher.teacher]*(not warmup)
     best = self._fit(self, 'pretrain', stage, n_epochs=n_epochs, modules=modules,
                      state=state, start_accuracy=start_accuracy)
-    model, teacher = get_model(self.model), self.momentum_teacher.teacher
-    if warmup and averaged: model.load_state_dict(teacher.state_dict())
-    encoder, head = model
+    encoder, head = get_model(self.model)
     if not warmup:
         self._save_stage('calibration (student)', best, encoder, head=head)
-        encoder, head = teacher
+        encoder, head = self.momentum_teacher.teacher
     self._save_stage('warm-up' if warmup else 'calibration (teacher)', best, encoder, head=head)
     return best.accuracy
 

@@ -11,7 +11,7 @@ import torch
 from fastai.data.load import DataLoader
 from torch import Tensor
 
-from .store import ImageStore, move, split_images
+from .store import ImageStore, move
 
 # %% auto #0
 __all__ = ['StoreLoader']
@@ -28,7 +28,6 @@ class StoreLoader(DataLoader):
         device=None, # where batches go; None: where the store has them
         indices=None, # which images, `(n,)`; None: all
         seed:int|None=None, # of the order; None: from Python's `random`
-        alternate_flips:bool=False, # mirror half of the images, the other half in the next epoch
         n_images:int|None=None, # images an epoch, some of them, or again and again; None: each once
         **kwargs, # other arguments of fastai's loader, which mean nothing here
     ):
@@ -37,12 +36,10 @@ class StoreLoader(DataLoader):
         super().__init__(dataset, bs=bs, shuffle=shuffle, drop_last=drop_last, indexed=True,
                          n=n_images or len(self.indices), device=device)
         if seed is not None: self.rng = random.Random(seed)
-        self.alternate_flips, self.n_images = alternate_flips, n_images
-        if alternate_flips: self.epoch = 0
+        self.n_images = n_images
     c = property(lambda self: self.dataset.n_classes, doc='The number of classes, in fastai')
     def get_idxs(self): # list of integers
         "The images of one epoch in their order"
-        if self.alternate_flips: self.epoch += 1
         passes = [self.indices]*(1 + (self.n - 1)//max(1, len(self.indices)))
         if self.shuffle:
             order = torch.Generator().manual_seed(self.rng.getrandbits(62))
@@ -53,14 +50,6 @@ class StoreLoader(DataLoader):
     )->tuple: # images, sizes `(b, 2)`, a numpy array, and labels `(b,)`
         "One batch, as `ImageStore.batch` gives it, and its labels"
         images, sizes = self.dataset.batch(b)
-        if self.alternate_flips:
-            flip = (b + self.epoch)%2 == 0
-            if images.ndim == 4:
-                here = move(flip, images.device)[:, None, None, None]
-                images = torch.where(here, images.flip(-1), images)
-            else:
-                views = split_images(images, sizes)
-                for i in flip.nonzero()[:, 0].tolist(): views[i].copy_(views[i].flip(-1))
         return images, sizes.numpy(), self.dataset.labels[move(b, self.dataset.labels.device)]
     def create_batches(self,
         samps, # indices of the epoch, in order
@@ -72,5 +61,4 @@ class StoreLoader(DataLoader):
     def new(self, dataset=None, cls=None, **kwargs):
         "A loader with the same settings; the chosen images stay if the store does"
         if dataset is None or dataset is self.dataset: kwargs = {'indices': self.indices, **kwargs}
-        own = dict(alternate_flips=self.alternate_flips, n_images=self.n_images)
-        return super().new(dataset, cls, **own | kwargs)
+        return super().new(dataset, cls, **dict(n_images=self.n_images) | kwargs)

@@ -91,7 +91,7 @@ class Experiment:
 _part_of = {
     'warm-up': 'width patch_size scale n_hard bs weight_decay n_query warmup_epochs warmup_lr '
                'warmup_drops warmup_crops color_jitter flips rotation rotation_weight '
-               'average_epochs pretrain_iters n_valid valid_images valid_patches',
+               'pretrain_iters n_valid valid_images valid_patches',
     'calibration': 'n_train_patches calibration_epochs calibration_lr soft_weight momentum '
                    'class_temperature permute soft_target',
     'meta-training': 'n_patches score_temperature n_iters n_tasks_per_step module_epochs '

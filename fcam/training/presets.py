@@ -38,7 +38,7 @@ _range_of = {name: interval for interval, names in {
     '[2, 1000]': 'n_train_patches',
     '[2, 100000]': 'bs',
     '[0, 1000000]': 'warmup_epochs calibration_epochs module_epochs joint_epochs sfc_epochs '
-                    'average_epochs pretrain_iters',
+                    'pretrain_iters',
     '[1, 1000000]': 'n_iters n_valid valid_images n_test',
     '(0, 1000]': 'warmup_lr calibration_lr module_lr joint_lr sfc_lr score_temperature eps',
     '[0, 1000]': 'weight_decay soft_weight sharpness weights_lr rotation_weight',
@@ -50,7 +50,7 @@ _range_of = {name: interval for interval, names in {
 }.items() for name in names.split()}
 setting_words = dict( # setting to the words that it may be
     warmup_crops=('resized', 'padded'),
-    flips=('random', 'alternating', 'none'),
+    flips=('random', 'none'),
     rotation=rotations,
     soft_target=soft_targets,
     crops=crop_rules,
@@ -90,10 +90,9 @@ class Preset:
     warmup_drops:tuple=(0.25, 0.5, 0.75) # where it falls to a fifth; empty: one cycle
     warmup_crops:str='resized' # 'resized': as in calibration; 'padded': whole images, shifted
     color_jitter:float=0. # change of brightness, contrast and saturation in the warm-up; RFS: 0.4
-    flips:str='random' # 'alternating': in the warm-up each image every second epoch; 'none'
+    flips:str='random' # of patches, each with probability 0.5; or 'none'
     rotation:str='none' # quarter turns that the warm-up predicts: 'none', 'one', 'four'
     rotation_weight:float=1. # of that prediction's loss
-    average_epochs:int=0 # last epochs of the warm-up over which the weights are averaged
     calibration_epochs:int=240 # with both losses
     calibration_lr:float=0.01 # constant
     soft_weight:float=0.1 # lambda: of the soft-label loss

@@ -118,7 +118,7 @@ class Chain:
             values = self.lab.measured(row, self.seed, shots)
             accuracy = {k: [Accuracy(v).mean, Accuracy(v).ci95] for k, v in values.items()}
             metric = self.lab.model(row, self.seed).metric if row.rule == 'own' else None
-            weights = [float(one) for one in metric.weight_factors().values()] if hasattr(metric, 'weight_factors') else []
+            weights = [one.item() for one in metric.weight_factors().values()] if hasattr(metric, 'weight_factors') else []
             right = {k: ','.join(f'{0.75*one:.0f}' for one in v.tolist()) for k, v in values.items()}   # of 75 queries
             self.summarised(row, accuracy=accuracy, right=right, weights=weights)   # of the patches, at the end
             self.say(f'{row.name}: ' + ', '.join(f'{k} {Accuracy(v)}' for k, v in values.items()))
