@@ -92,3 +92,16 @@ def test_pages_say_what_the_records_say(path):
     for written in re.findall(r'\d+\.\d+ ± \d+\.\d+', source['markdown']):
         digits = len(written.split(' ')[0].split('.')[1])
         assert written in {f'{abs(one["mean"]):.{digits}f} ± {one["half"]:.{digits}f}' for one in found}, written
+
+def intervals(text):
+    return {(mean, half) for mean, half in re.findall(r'(\d+\.\d+) ± (\d+\.\d+)', text)}
+
+@pytest.mark.parametrize('path', sorted((nbs/'measured').glob('*.ipynb')), ids=lambda path: path.stem)
+def test_pages_say_what_their_cells_print(path):
+    "Each interval in the text of a page is one that a cell of it prints, perhaps with more digits"
+    cells = json.loads(path.read_text(encoding='utf-8'))['cells']
+    outputs = [o for cell in cells for o in cell.get('outputs', [])]
+    printed = intervals('\n'.join(''.join(o.get('data', {}).get('text/markdown', '')) + ''.join(o.get('text', '')) for o in outputs))
+    for written in intervals('\n'.join(''.join(cell['source']) for cell in cells if cell['cell_type'] == 'markdown')):
+        near = [0.501*10**-len(number.split('.')[1]) for number in written]
+        assert any(all(abs(float(a) - float(b)) <= far for a, b, far in zip(written, one, near)) for one in printed), written

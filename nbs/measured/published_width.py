@@ -74,6 +74,14 @@ class Distilled(Callback):
         self.learn.loss_grad = (self.learn.loss_grad + soft)/2
         self.learn.loss = self.learn.loss_grad.clone()
 
+def network_of(lab, training):
+    "Encoder and head of the teacher that a training left"
+    data, encoder = lab.data['data'], ResNet12(lab.preset.width)
+    start = read_initial_weights(lab.trained(training)/'stages'/teacher, encoder, data)
+    model = torch.nn.Sequential(encoder, torch.nn.Linear(encoder.n_features, data.train.n_classes))
+    start.put(model)
+    return model.to(lab.device, memory_format=torch.channels_last)
+
 class Chain:
     "The rows of one data set and one seed, in an order in which each is worth having if the next never comes"
     def __init__(self, runs, name, seed, epochs=60, folder='lab', cbs=(), **changes):
@@ -85,12 +93,7 @@ class Chain:
 
     def network(self, settings):
         "Encoder and head of a teacher, whose rows were trained with these settings"
-        training, data = training_of(Row(teacher, teacher, settings=settings), self.lab.preset, self.seed), self.lab.data['data']
-        encoder = ResNet12(self.lab.preset.width)
-        start = read_initial_weights(self.lab.trained(training)/'stages'/teacher, encoder, data)
-        model = torch.nn.Sequential(encoder, torch.nn.Linear(encoder.n_features, data.train.n_classes))
-        start.put(model)
-        return model.to(self.lab.device, memory_format=torch.channels_last)
+        return network_of(self.lab, training_of(Row(teacher, teacher, settings=settings), self.lab.preset, self.seed))
 
     def say(self, text): print(f'=== {self.name}, seed {self.seed}: {text}', flush=True)
 
@@ -118,7 +121,7 @@ class Chain:
             values = self.lab.measured(row, self.seed, shots)
             accuracy = {k: [Accuracy(v).mean, Accuracy(v).ci95] for k, v in values.items()}
             metric = self.lab.model(row, self.seed).metric if row.rule == 'own' else None
-            weights = [one.item() for one in metric.weight_factors().values()] if hasattr(metric, 'weight_factors') else []
+            weights = [torch.as_tensor(one).item() for one in metric.weight_factors().values()] if hasattr(metric, 'weight_factors') else []
             right = {k: ','.join(f'{0.75*one:.0f}' for one in v.tolist()) for k, v in values.items()}   # of 75 queries
             self.summarised(row, accuracy=accuracy, right=right, weights=weights)   # of the patches, at the end
             self.say(f'{row.name}: ' + ', '.join(f'{k} {Accuracy(v)}' for k, v in values.items()))
