@@ -130,7 +130,7 @@ def _prepare(self:FewShotClassifier):
         'structured_fc is for models of this package: take another rule, or another encoder')
     if encoder == 'cifar_fs' and self.verbose: print(
         "cifar_fs was trained on pictures of 32 pixels; for photographs pip install 'fcam[timm]' "
-        "and FewShotClassifier('vit_small_patch14_reg4_dinov2.lvd142m') see much more")
+        "and FewShotClassifier('vit_small_patch14_reg4_dinov2.lvd142m') take more of the pixels")
 
 @patch
 def _features(self:FewShotClassifier, images):

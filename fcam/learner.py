@@ -217,7 +217,7 @@ def pretrain(self:FCAMLearner,
     plan = {'warm-up': p.warmup_epochs, 'calibration': p.calibration_epochs}
     plan = {stage: n for stage, n in plan.items() if n}
     if plan and isinstance(self.data, CellData): raise ValueError(
-        'the encoder rests (train_encoder=False), and nothing is pretrained: call meta_train')
+        'the encoder is frozen (train_encoder=False), so nothing is pretrained: call meta_train')
     begun = self.initial_weights
     if begun and not begun['head'] and list(plan) == ['calibration']: raise ValueError(
         f'{begun["folder"]} has no head, without which no teacher can give soft labels: '

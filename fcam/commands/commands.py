@@ -114,7 +114,7 @@ def fcam_train(
     resume:str=None, # folder of a run that was interrupted: go on, with its own settings
     quiet:bool=False, # print only the table at the end
 ): # `FCAMLearner`
-    "Train FCAM in both stages, evaluate it on new classes, and leave everything in a folder."
+    "Train FCAM in its four stages, evaluate it on new classes, and leave everything in a folder."
     return _train(given_options(locals()))
 
 # %% ../../nbs/commands/commands.ipynb #d47fe859
@@ -290,7 +290,7 @@ def fcam_predict(
               for o in copies.values() if len(o) > 1]
     if model == 'cifar_fs': notes.append("cifar_fs was trained on pictures of 32 pixels; for "
         "photographs pip install 'fcam[timm]' and give fcam_predict the encoder "
-        'timm:vit_small_patch14_reg4_dinov2.lvd142m, which sees much more')
+        'timm:vit_small_patch14_reg4_dinov2.lvd142m, which takes more of the pixels')
     with results_folder(out, 'runs/predict') as folder:
         rows = _predict(clf, readable, folder, words, notes)
     if broken: raise ValueError('not classified: ' + '; '.join(broken))
