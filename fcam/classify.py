@@ -344,7 +344,9 @@ def predict(self:FewShotClassifier,
     "The label of each picture; with `none_of_these` also 'none of these', or -1 among numbers"
     probs, unknown = self._answers(self._query(X))
     labels = self.classes_[probs.argmax(1)]
-    if self.threshold_ is not None: labels = np.where(unknown, self.none_label_, labels)
+    if self.threshold_ is not None:                            # -1 needs a sign
+        if labels.dtype.kind == 'u': labels = labels.astype(np.int64)
+        labels = np.where(unknown, self.none_label_, labels)
     return (labels, probs) if return_proba else labels
 
 # %% ../nbs/classify.ipynb #57fe6e26

@@ -288,11 +288,11 @@ def meta_train(self:FCAMLearner,
     plan = {'module': p.module_epochs*alone, 'joint': p.joint_epochs}
     plan = {stage: n for stage, n in plan.items() if n}
     if not plan: return self
+    stages, state = self._remaining_stages('meta_train', plan)
     encoder = deepcopy(self.encoder)
     metric = metric or metric_of(p, n_features_of(encoder, p.patch_size))
     self.meta = meta_learner(self.data, encoder, metric, preset=p, cbs=cbs,
                              precision=self.precision)
-    stages, state = self._remaining_stages('meta_train', plan)
     accuracy = None
     for stage in stages:
         alone = stage == 'module'

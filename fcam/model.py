@@ -9,6 +9,7 @@ __all__ = ['saved_kinds', 'FCAM', 'read_tensors', 'load_fcam', 'Decision', 'Clas
 import json
 import tempfile
 from dataclasses import replace
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import NamedTuple
@@ -147,6 +148,7 @@ _metrics = AdaptiveMetric, EMDMetric, CosineMetric, EuclideanMetric
 saved_kinds = dict( # classes that a config can name, by its section; other modules add theirs
     encoder=dict(ResNet12=ResNet12), metric={kind.__name__: kind for kind in _metrics},
     patches=dict(RandomPatches=RandomPatches))
+_kept_in = dict(Projection='fcam.encoders.cells')              # which module adds an encoder
 
 def _build(config, section, kinds, default=None):
     "Builds what a section of a config describes; `ValueError` for an unknown class or fields"
@@ -237,6 +239,7 @@ def _built_model(config, encoder):
     section, n = config['encoder'], check_count('n_features', config['n_features'])
     if not isinstance(section, dict) or not isinstance(section.get('name'), str):
         raise ValueError(f'encoder is {section!r:.80}: an object with a name is needed')
+    if section['name'] in _kept_in: import_module(_kept_in[section['name']])
     if encoder is None and section['name'] not in saved_kinds['encoder']: raise ValueError(
         f'the model was saved with the encoder {section["name"]}: '
         'pass one as load_fcam(path, encoder=...)')

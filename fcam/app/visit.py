@@ -12,8 +12,10 @@ import re
 import shutil
 import tempfile
 import zipfile
+import zlib
 from functools import lru_cache
 from itertools import count
+from lzma import LZMAError
 from pathlib import Path
 from threading import RLock
 
@@ -52,7 +54,8 @@ def unpack_classes(
                 f'{name} would unpack to {size/2**30:.1f} GB, and {most/2**30:.1f} GB is the most: '
                 'pack fewer or smaller pictures')
             packed.extractall(folder)
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, OSError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, LZMAError, RuntimeError, NotImplementedError, OSError,
+            EOFError) as error:
         raise ValueError(f'{name} cannot be unpacked: {error}') from None
     while len(inner := class_folders(folder)) == 1 and class_folders(inner[0]): folder = inner[0]
     return class_files(folder, left_out)

@@ -72,7 +72,7 @@ def _trained_scores(name, support, query):
     n_classes = support.labels.max() + 1
     if name == 'gda' and len(support.labels) == n_classes: raise ValueError(
         "gda needs a class with two pictures at least: take another rule, such as 'metric'")
-    x, new = (F.normalize(o.whole.double(), dim=-1).cpu().numpy() for o in (support, query))
+    x, new = (F.normalize(o.whole.cpu().double(), dim=-1).numpy() for o in (support, query))
     if len(x) < x.shape[1]:
         basis = np.linalg.qr(x.T)[0]
         x, new = x@basis, new@basis
@@ -116,7 +116,7 @@ def class_scores(
     order, starts = np.argsort(support.labels, kind='stable'), np.cumsum(counts) - counts
     if name == 'structured_fc':
         shots = support.local[torch.as_tensor(order)].unflatten(0, (len(counts), int(counts[0])))
-        return metric(query.local, structured_fc(shots, metric, **sfc or {})).double().cpu().numpy()
+        return metric(query.local, structured_fc(shots, metric, **sfc or {})).cpu().double().numpy()
     mean = dict(mean=support.whole.mean(0)) if name == 'simpleshot' else {}
     rule = OfMetric(metric) if name == 'metric' else baseline(name, **mean).to(support.whole)
     sets, new = (o.whole[:, None] if name in _of_whole else o.local for o in (support, query))
@@ -138,7 +138,7 @@ def class_scores(
         for n in np.unique(sizes[classes]):
             equal = classes[sizes[classes] == n]
             shots = torch.stack([shots_of(c) for c in equal])
-            scores[part[:, None], torch.as_tensor(equal)] = rule(shots, new[part]).double().cpu()
+            scores[part[:, None], torch.as_tensor(equal)] = rule(shots, new[part]).cpu().double()
     return scores.numpy()
 
 # %% ../../nbs/classifiers/unequal.ipynb #639b64cd

@@ -142,10 +142,11 @@ def results_folder(
     "A new folder for results, removed where nothing was saved; `ValueError` if it cannot be used"
     from fcam.core.distributed import from_main, is_main
     def make():
+        if out is None: Path(default).parent.mkdir(parents=True, exist_ok=True)
         for n in count(1) if out is None else ():
             with suppress(FileExistsError):                    # of another process, perhaps
                 path = Path(default if n == 1 else f'{default}-{n}')
-                path.mkdir(parents=True)
+                path.mkdir()
                 return path.resolve(), True
         path = new_folder(out, line)
         is_new = not path.exists()
