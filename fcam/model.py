@@ -354,6 +354,8 @@ def explain(self:Classifier,
         raise ValueError(f'{type(metric).__name__} moves nothing from patch to patch: '
                          'only a metric with a plan can explain')
     from fcam.core.plots import plot_decision               # Matplotlib takes half a second
+    if hasattr(crop, 'encoder'): raise ValueError('a model on a frozen encoder has no patches to '
+        'be shown: FewShotClassifier(model).explain shows its cells')
     found = image if isinstance(image, Decision) else self.decide(image)
     best = self.classes.index(found.label)
     with eval_mode(self.model), torch.no_grad():

@@ -277,8 +277,7 @@ class _Page:
                 rows=True, api_name='correct')
         self.look.click(self.misleading, self.key, [self.wrong, self.competition],
                         api_name='misleads')
-        self.pack.click(lambda key: str(self.visit(key).take_along()), self.key, self.packed,
-                        api_name='take')
+        self.pack.click(self.take_along, self.key, self.packed, api_name='take')
         def change(visit, encoder, rule, cells, none):
             visit.encoder, visit.rule, visit.cells = encoder, rule, int(cells)
             visit.none_of_these = none
@@ -294,6 +293,12 @@ class _Page:
             with (visit := self.visit(key)).lock:
                 return [version, *self.values(visit, **action(visit, event))]
         event(run, [self.key, self.version], self.outputs, api_visibility='private')
+
+    def take_along(self, key):
+        "The path of the zip"
+        with (visit := self.visit(key)).lock:
+            try: return str(visit.take_along())
+            except ValueError as error: raise gr.Error(str(error)) from None
 
     def misleading(self, key):
         "The mistakes with their pictures, and the table of the competition"

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -53,9 +54,10 @@ def kept_bank(
     if missing: bank = embedded([images[i] for i in missing])
     for row, i in enumerate(missing):
         found[i] = {name: o[row].cpu() for name, o in bank._asdict().items() if o is not None}
-        with suppress(OSError):
+        with suppress(OSError):                                 # others may write the same file
             Path(folder).mkdir(parents=True, exist_ok=True)
-            save_tensors(found[i], files[i])
+            with TemporaryDirectory(dir=folder, prefix='.') as own:
+                save_tensors(found[i], Path(own)/'new').replace(files[i])
     found = [found[i] for i in range(len(images))]
     return Bank(**{name: torch.stack([one[name] for one in found]) for name in found[0]})
 

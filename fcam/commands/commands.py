@@ -142,6 +142,9 @@ def _table(fcam, data, options, progress):
 # %% ../../nbs/commands/commands.ipynb #0b34ef27
 def _evaluate(options):
     "Measures, prints, and keeps the numbers, then a figure"
+    for name in ('n_way', 'n_shot', 'n_views', 'fresh', 'mirror', 'mean'):
+        if 'table' in options and name in options: raise ValueError(f'--{name} does not go with '
+            '--table, which is measured as at the end of the training: leave one of them out')
     check_out(options)
     from pandas import DataFrame                                # these take seconds
     from fcam.model import load_fcam
@@ -181,7 +184,7 @@ def _evaluate(options):
 
 # %% ../../nbs/commands/commands.ipynb #c70c52ca
 def fcam_eval(
-    model:str, # folder of a saved model, such as that of a run; or as in fcam_predict
+    model:str, # folder of a saved model, such as that of a run; cifar_fs; or hf://NAME
     data:str=None, # as in fcam_train, of which the test classes; default: the data of the model
     path:str=None, # where the files of a benchmark are
     splits:str=None, # for a folder: JSON file or published split; default: the model's
@@ -257,6 +260,8 @@ def fcam_predict(
 ): # a list of dicts
     "Tell new classes apart by a few images of each, and show what decided."
     words, left_out = given_options(locals()), {}
+    if names_encoder(model) and precision: raise ValueError('--precision is for models of this '
+        f'package, and {model} computes in float32: leave it out')
     paths, examples = image_paths(images, left_out), support_from_folder(support, left_out)
     check_out(words)
     from fcam.classify import FewShotClassifier                 # and with it torch: seconds
@@ -280,9 +285,10 @@ def fcam_predict(
     if not readable: raise ValueError('not classified: ' + '; '.join(broken))
     if names_encoder(model): encoder = model
     else: encoder = load_fcam(model, device=place, precision=precision or 'auto')
-    clf = FewShotClassifier(encoder, rule=rule or 'auto', none_of_these=none_of_these, device=place,
-                            cache=Path(out or 'runs/predict').parent/'features',
-                            verbose=not quiet).fit(examples)
+    with redirect_stdout(StringIO()) if quiet else nullcontext():   # licences are told, too
+        clf = FewShotClassifier(encoder, rule=rule or 'auto', none_of_these=none_of_these,
+            device=place, cache=Path(out or 'runs/predict').parent/'features',
+            verbose=not quiet).fit(examples)
     notes, copies = [left_out_line(left_out)] if left_out else [], {}
     for name, files in examples.items():
         for file in files: copies.setdefault(file.read_bytes(), {}).setdefault(name, file)
@@ -302,11 +308,11 @@ def _predict(clf, paths, folder, words, notes):
     from fcam.images.folders import printable
     from fcam.runs.record import machine, model_facts, Record, RunLog
     log, encoder, rows = RunLog(quiet='quiet' in words), clf.encoder_, []
-    if names_encoder(words['model']): about = encoder.settings()
-    else: about = model_facts(words['model'], encoder)
+    if names_encoder(words['model']): about, precision = encoder.settings(), 'float32'
+    else: about, precision = model_facts(words['model'], encoder), encoder.chosen_precision()
     record = Record(folder, log, command='fcam_predict', machine=machine(clf.device),
         command_line=command_line('fcam_predict', words),
-        precision=getattr(encoder, 'precision', 'float32'), rule=clf.rule_,
+        precision=precision, rule=clf.rule_,
         support=str(user_path(words['support']).resolve()), model=about,
         classes=clf.classes_.tolist())
     for note in notes: log.line(note)

@@ -178,8 +178,13 @@ def load_data(
     if size not in (None, 'full'): size = int(size)
     from fcam.data import FewShotData
     files = dict(size=size, skip_broken=skip_broken)
-    if splits and kind != 'folder': raise ValueError(
-        f'{data} has a split of its own: --splits goes with a folder of class folders')
+    for name, value in dict(splits=splits, split_seed=split_seed).items():
+        if value is not None and kind != 'folder': raise ValueError(
+            f'{data} has a split of its own: --{name} goes with a folder of class folders')
+    for name, value in dict(path=path, size=size).items():
+        kinds = dict(path=('glyphs', 'folder'), size=('glyphs', 'torchvision'))[name]
+        if value is not None and kind in kinds: raise ValueError(
+            f'--{name} does not go with {data}: leave it out')
     if kind == 'glyphs': return FewShotData.glyphs()
     if kind == 'torchvision': return getattr(FewShotData, data)(path, download=download)
     if kind == 'files': return getattr(FewShotData, data)(path, **files)

@@ -25,10 +25,11 @@ class Cells:
     def __init__(self,
         encoder, # a `NamedEncoder`, or its `settings`
     ):
-        if not isinstance(encoder, NamedEncoder): encoder = load_encoder(encoder)
+        if not isinstance(encoder, NamedEncoder): encoder = load_encoder(encoder, device='cpu')
         self.encoder = encoder.requires_grad_(False).eval()
         weight = next(encoder.parameters(), torch.zeros(1))
-        with torch.no_grad(): found = encoder.local(weight.new_zeros(1, 3, *[encoder.size]*2))[0]
+        black = weight.new_zeros(1, 3, *[encoder.size]*2)
+        with torch.no_grad(): found, self.grid = encoder.local(black)
         self.n_patches, self.n_features = found.shape[1:]
     def settings(self)->dict:
         "What it was made of, in values that JSON can hold"
@@ -44,10 +45,18 @@ class Cells:
     def draw(self,
         sizes:Tensor, # `(b, 2)`, height and width of each image
         **kwargs, # of `RandomPatches.draw`, which mean nothing here
-    )->tuple[Tensor, Tensor]: # `(b, n_patches, 4)` and `(b, n_patches)`, zeros
-        "Stands where crops are drawn"
-        shape = len(sizes), self.n_patches
-        return torch.zeros(*shape, 4, dtype=torch.long), torch.zeros(shape, dtype=torch.bool)
+    )->tuple[Tensor, Tensor]: # `(b, n_patches, 4)` top, left, height, width; `(b, n_patches)` False
+        "The place of each cell in its image, in pixels; of crops beside the cells the whole image"
+        how, (h, w) = self.encoder.preprocessing, self.grid
+        side = sizes if how['squash'] else sizes.amin(1, keepdim=True).expand(-1, 2)
+        seen = side*self.encoder.size/how['resize']            # the middle, which is cut out
+        step = (seen/sizes.new_tensor(self.grid).clamp(min=1))[:, None]
+        cells = torch.cartesian_prod(torch.arange(h), torch.arange(w)).to(sizes)
+        boxes = torch.cat([sizes.new_zeros(len(sizes), 2), sizes], 1)[:, None]
+        boxes = boxes.repeat(1, self.n_patches, 1)
+        boxes[:, :h*w, :2] = ((sizes - seen)[:, None]/2 + cells*step).round()
+        boxes[:, :h*w, 2:] = step.round()
+        return boxes, torch.zeros(boxes.shape[:2], dtype=torch.bool, device=boxes.device)
     def cut(self,
         images:Tensor, # as for a call
         boxes:Tensor=None, # not used
@@ -63,11 +72,12 @@ class Cells:
         n_patches:int=None, # None, or as many as there are
         generator:torch.Generator=None, # of crops, where the local sets have crops
     )->Tensor: # `(b, n_patches, d, 1, 1)` float32
-        "The local set of each image"
+        "The local set of each image, by the encoder on the device of `images`"
         self.replace(n_patches=None if n_patches == self.n_patches else n_patches)
         if images.dtype != torch.uint8: return images[..., None].float()
         if sizes is None: sizes = [images.shape[-2:]]*len(images)
         pictures = [o.permute(1, 2, 0).cpu().numpy() for o in split_images(images, sizes)]
+        self.encoder.to(images.device)
         x = torch.stack([self.encoder.transform(picture) for picture in pictures])
         x = x.to(next(self.encoder.parameters()))
         return self.encoder.local(x, generator=generator)[0].float()[..., None, None]
@@ -120,10 +130,12 @@ def embed_cells(
     progress:bool=True, # show a bar
 )->CellData: # in float16, where the encoder is
     "Each picture embedded once; `ValueError` for features that float16 does not hold"
+    device = next(cells.encoder.parameters()).device
     def embedded(store):
         parts = torch.arange(len(store)).split(bs)
         shown = progress_bar(parts, leave=False) if progress else parts
-        found = [cells(*store.batch(rows))[..., 0].half() for rows in shown]
+        batches = (store.batch(rows) for rows in shown)
+        found = [cells(images.to(device), sizes)[..., 0].half() for images, sizes in batches]
         found = torch.cat(found)
         if not found.isfinite().all(): raise ValueError(
             f'{cells.encoder.name} gives features that are not finite in half precision: '

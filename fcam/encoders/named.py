@@ -25,7 +25,7 @@ from torch import nn, Tensor
 from ..core.checks import check_choice, check_count, check_switch
 from ..core.device import choose_device
 from ..core.files import user_path, write_json
-from ..core.models import find_model, packaged_models
+from ..core.models import find_model, is_our_model, packaged_models
 from ..encoder import ResNet12
 from ..images.pixels import load_image
 from ..model import FCAM, load_fcam
@@ -291,6 +291,8 @@ def _from_module(module, size):
     crops, mean, std = None, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)     # those of ImageNet
     if isinstance(module, FCAM):
         module, crops = module.encoder, module.patches
+        if hasattr(crops, 'encoder'): raise ValueError('this model was trained on cells of '
+            f'{crops.encoder.name}, and its own weights take no pictures: name that encoder')
         if crops.mean is not None: mean, std = crops.mean, crops.std
         crops = RandomPatches(**crops.settings() | dict(mean=None, std=None))
     if hasattr(module, 'pretrained_cfg'): return _timm_settings(module, size=size)
@@ -319,8 +321,8 @@ def named_encoder(
     name = type(encoder).__name__ if is_module else os.fspath(encoder)
     sources = dict(torchvision=_from_torchvision, open_clip=_from_open_clip, hf=_from_ours)
     prefix, colon, _ = name.partition(':')
-    if not colon and not name.startswith('timm/') and (
-        '/' in name or (find_model(name)/'config.json').is_file()): prefix = 'hf'
+    is_folder = not colon and '/' in name and not name.startswith('timm/')
+    if not is_module and (is_folder or is_our_model(name)): prefix = 'hf'    # C: is no library
     def built(size):
         if is_module: found = _from_module(encoder, size)
         else: found = sources.get(prefix, _from_timm)(name, size, pretrained)
