@@ -186,31 +186,14 @@ class LogisticRegression(Baseline):
 class GDA(Baseline):
     "Gaussians with one shrunk covariance for all classes, by unit features (Wang et al. 2024)"
     at_once = 100
-    def __init__(self,
-        covariance:Tensor=None, # `(n_features,)*2`, within other classes, for one shot
-        n_images:int=None, # images that it is of; default: as many as the support has
-    ):
-        super().__init__()
-        if covariance is not None: covariance = torch.as_tensor(covariance).detach().clone()
-        self.register_buffer('covariance', covariance, persistent=False)
-        self.n_images = None if n_images is None else check_count('n_images', n_images)
-
     def scores(self, support, query):
         support, query = (F.normalize(x.mean(-2), dim=-1) for x in (support, query))
         mean = support.mean(2)
         rows = (support-mean.unsqueeze(2)).flatten(1, 2)
         n, d = rows.shape[-2:]
-        if support.shape[2] == 1 and self.covariance is not None:
-            if self.covariance.shape != (d, d): raise ValueError(
-                f'covariance is {tuple(self.covariance.shape)} and the images have {d} features: '
-                'take it of the same encoder')
-            found = self.covariance.to(query)
-            matrix = ((self.n_images or n)-1)*found+found.trace()*torch.eye(d).to(query)
-            weight = d*torch.linalg.solve(matrix, mean.mT).mT
-        else:
-            trace = rows.square().sum((1, 2))/max(n-1, 1)
-            trace = trace.where(trace > 0, n-1+d)[:, None, None]    # the identity for one shot
-            inner = torch.linalg.solve(rows@rows.mT+trace*torch.eye(n).to(rows), rows@mean.mT)
-            weight = d*(mean-inner.mT@rows)/trace
+        trace = rows.square().sum((1, 2))/max(n-1, 1)
+        trace = trace.where(trace > 0, n-1+d)[:, None, None]        # the identity for one shot
+        inner = torch.linalg.solve(rows@rows.mT+trace*torch.eye(n).to(rows), rows@mean.mT)
+        weight = d*(mean-inner.mT@rows)/trace
         bias = (mean*weight).sum(-1)/2+torch.tensor(mean.shape[1]).log()
         return query@weight.mT-bias.unsqueeze(1)

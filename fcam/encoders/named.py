@@ -149,19 +149,18 @@ NamedEncoder.forward = NamedEncoder.whole
 @patch
 def local(self:NamedEncoder,
     x:Tensor, # `(b, 3, size, size)`
-    full:bool=False, # the map as it is, in place of the set for matching
     generator:torch.Generator=None, # of the crops
     features:tuple=None, # what `features` gave of the same pictures; default: computed
 )->tuple: # `(b, n, d)` and `(h, w)`: the first h*w vectors are cells, the others crops
     "The local vectors of each picture"
     vectors, grid = [], (0, 0)
-    if full or self.how != 'crops':
+    if self.how != 'crops':
         cells, grid, _ = features or self.features(x)
-        if not full and max(grid) > self.cells:
+        if max(grid) > self.cells:
             places, grid = cells.mT.unflatten(2, grid), tuple(min(o, self.cells) for o in grid)
             cells = F.adaptive_avg_pool2d(places, grid).flatten(2).mT
         vectors.append(cells)
-    if not full and self.how != 'cells':
+    if self.how != 'cells':
         crops = self.crops(x, generator=generator)
         vectors.append(self.whole(crops.flatten(0, 1)).unflatten(0, crops.shape[:2]))
     return torch.cat(vectors, 1), grid
