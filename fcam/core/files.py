@@ -100,7 +100,7 @@ def shown_path(
 )->str:
     "A path as one would type it: from the current folder where it lies below"
     path, here = Path(path).absolute(), Path.cwd()
-    text = str(path.relative_to(here) if path.is_relative_to(here) else path)
+    text = (path.relative_to(here) if path.is_relative_to(here) else path).as_posix()
     return f'./{text}' if text.startswith('-') else text
 
 def resume_command(
