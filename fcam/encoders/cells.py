@@ -77,10 +77,9 @@ class Cells:
         if images.dtype != torch.uint8: return images[..., None].float()
         if sizes is None: sizes = [images.shape[-2:]]*len(images)
         pictures = [o.permute(1, 2, 0).cpu().numpy() for o in split_images(images, sizes)]
-        self.encoder.to(images.device)
         x = torch.stack([self.encoder.transform(picture) for picture in pictures])
-        x = x.to(next(self.encoder.parameters()))
-        return self.encoder.local(x, generator=generator)[0].float()[..., None, None]
+        encoder, x = self.encoder.to(images.device), x.to(images.device)
+        return encoder.local(x, generator=generator)[0].float()[..., None, None]
     def __deepcopy__(self, memo): return self          # the encoder rests: all copies have the same
 
 saved_kinds['patches']['Cells'] = Cells
@@ -103,10 +102,10 @@ class Projection(nn.Module):
         "The arguments that build such a projection again"
         return dict(n_inputs=self.n_inputs, n_features=self.n_features)
     def standardise(self,
-        cells:Tensor, # `(..., n_inputs)`, of pictures of the training classes
+        cells:Tensor, # `(..., n_inputs)`, of pictures of the training classes, on any device
     )->Projection: # itself
         "Takes mean and length from these cells"
-        cells = cells.float().flatten(0, -2)
+        cells = cells.to(self.mean).flatten(0, -2)             # where the projection is
         self.mean.copy_(cells.mean(0))
         self.length.copy_((cells - self.mean).norm(dim=1).mean())
         return self
