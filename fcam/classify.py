@@ -243,10 +243,12 @@ def _default_rule(self:FewShotClassifier, default, rng):
     some = self.bank_.take(rng.permutation(len(self.pictures_))[:50])
     scores = self._rule_scores(some)
     own, others = (np.arange(len(scores)), some.labels), np.isfinite(scores)
+    least = 1e-6*np.abs(scores[others]).max()                   # what rounding may be
     others[own] = False
-    if len(self.classes_) > 3: found = scores[others].std()
+    if not others.any(): found = 0.                             # with a single candidate
+    elif len(self.classes_) > 3: found = scores[others].std()
     else: found = (scores[own].mean() - scores[others].mean())/2    # two or three have no spread
-    self.temperature_ = float(found) if found > 1e-6*np.abs(scores[others]).max() else 1.
+    self.temperature_ = float(found) if found > least else 1.
 
 @patch
 def _compete(self:FewShotClassifier, default, scores, known):
