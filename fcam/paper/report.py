@@ -331,7 +331,7 @@ def claims_table(
     numbers:bool=True, # with the differences; without, the verdicts alone
 )->str: # Markdown
     "What the paper claims, with the deciding verdict; trainings where they are not three"
-    sets = list(dict.fromkeys(data for results in found.values() for data in results))
+    sets = sorted({data for results in found.values() for data in results})
     def cell(result, key, column):
         claim = next((o for o in result.get('claims', ())
                       if (o['claim'], o['column']) == (key, column)), None)
