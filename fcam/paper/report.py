@@ -313,6 +313,13 @@ def read_results(
         found[f'{data}, {size}' if data in found else data] = read_result(path)
     return found or {'': read_result(Path(folder)/f'{experiment}.json')}
 
+def _against(result, claim):
+    "The paper's other differences whose opposite was shown, where that of the deciding was not"
+    if not claim['primary'] or claim['verdict'] == 'opposite shown': return ''
+    names = [f'{o["claim"]} ({o["column"]})' for o in result['claims']
+             if not o['primary'] and o['paper'] is not None and o['verdict'] == 'opposite shown']
+    return f'{", ".join(names)}: opposite shown'*bool(names)
+
 def result_page(
     results:dict, # of `read_results`
 )->str: # Markdown
@@ -322,7 +329,8 @@ def result_page(
         text = report_text(result).split('\n\n', 1)[1].strip()
         command = result.get('command_line', f'fcam_reproduce {result["experiment"]}')
         parts += [f'### On {name}', f'`{command}` took {result["seconds"]:.0f} s, and gave:', text,
-                  f'{result["claim"]} **{result["verdict"].capitalize()}.**']
+                  f'{result["claim"]} **{result["verdict"].capitalize()}.**' +
+                  ''.join(f' {one}.' for o in result['claims'] if (one := _against(result, o)))]
     return '\n\n'.join(parts)
 
 def claims_table(
@@ -340,12 +348,16 @@ def claims_table(
         mark = r'\*'*any(_at_start(row) for row in result['rows'] if row['name'] in names)
         n = len(result['seeds'])
         mark += {1: ' (one training)', 3: ''}.get(n, f' ({n} trainings)') # 3 by default
-        if not numbers: return claim['verdict'] + mark
+        against = _against(result, claim)
+        end = f'; {against}' if against else ''
+        if not numbers: return claim['verdict'] + mark + end
         text = f'**{claim["verdict"]}**{mark}, {_with_half(claim, "+")}'
         theirs = claim['paper_scaled']
-        if theirs is None: return text
-        inside = claim['verdict'] == 'level' and abs(theirs - claim['mean']) <= claim['half']
-        return f'{text} (paper {_number(theirs, "+")}' + ', inside the interval'*inside + ')'
+        if theirs is not None:
+            inside = (claim['verdict'] == 'level' and
+                      abs(theirs - claim['mean']) <= claim['half'])
+            text += f' (paper {_number(theirs, "+")}' + ', inside the interval'*inside + ')'
+        return text + end
     rows = []
     for name, results in found.items():
         first = next(iter(results.values()))
