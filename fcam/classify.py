@@ -50,11 +50,12 @@ def _pictures(X):
             f'{path} holds no picture ({left_out_line(left_out) or "none"}): give another folder')
         if left_out: warnings.warn(left_out_line(left_out), stacklevel=4)
         return found
-    n_dims = getattr(X, 'ndim', None)
-    if n_dims == 2: raise ValueError('X is a table of numbers and no list of pictures: '
-                                     'FewShotClassifier(encoder=None) takes features')
+    shape = getattr(X, 'shape', ())
+    if len(shape) == 2: raise ValueError('X is a table of numbers and no list of pictures: '
+        'FewShotClassifier(encoder=None) takes features, and [X] is one grey picture')
     one = isinstance(X, (bytes, bytearray, Image.Image)) or hasattr(X, 'read')
-    return [X] if one or n_dims == 3 and X.shape[-1] in (3, 4) else list(X)
+    channels = shape[-1:] + shape[:1]*isinstance(X, torch.Tensor)    # of a tensor they may be first
+    return [X] if one or len(shape) == 3 and {1, 3, 4} & set(channels) else list(X)
 
 def _labelled(X, y):
     "Pictures, their labels, and whether those that cannot be read are left out"
@@ -80,7 +81,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         encoder='cifar_fs', # name for `named_encoder`, module, model; None: X is features
         rule:str='auto', # name of the rule that classifies; 'auto' chooses one by a competition
         how:str='cells', # parts of a picture: a grid ('cells'), random 'crops', or 'both'
-        cells:int=5, # cells a side of a local set
+        cells:int=5, # cells a side of a local set; models of ours have crops of their own instead
         size:int=None, # side of the pictures in pixels; default: the encoder's
         candidates:int=None, # compare only with so many classes, most similar as a whole
         none_of_these:float=None, # about this share of known pictures gets this answer, to 0.5
@@ -158,9 +159,11 @@ def _embed(self:FewShotClassifier, pictures, kept=None, broken=None):
                 broken.append(i)
                 continue
             if kept is None: continue
-            is_path, small = isinstance(picture, (str, os.PathLike)), images[-1].copy()
-            small.thumbnail((160, 160))
-            kept.append(str(user_path(picture).absolute()) if is_path else small)
+            if isinstance(picture, (str, os.PathLike)):
+                kept.append(str(user_path(picture).absolute()))
+            else:
+                kept.append(images[-1].copy())
+                kept[-1].thumbnail((160, 160))
         if images: yield self._features(images, folder)
 
 @patch
@@ -271,7 +274,7 @@ def _compete(self:FewShotClassifier, default, scores, known):
 def _choose_rule(self:FewShotClassifier):
     "The competition; then temperature and threshold of the rule that won"
     bank, rng, single = self.bank_, np.random.default_rng(self.seed), self.bank_.local.shape[1] == 1
-    counts, names, most = np.bincount(bank.labels), [self.rule], len(bank.labels)
+    counts, names, most = np.bincount(bank.labels), [self.rule], 10*len(bank.labels)
     few = len(counts) <= 300
     default = 'metric' if not single else 'logistic_regression' if few else 'cosine'
     if self.rule == 'auto':
@@ -393,7 +396,7 @@ def explain(self:FewShotClassifier,
     if self.encoder_ is None: raise ValueError(
         'features have no parts to be shown: give FewShotClassifier an encoder, and fit pictures')
     from matplotlib import pyplot as plt
-    from fcam.core.plots import plot_match
+    from fcam.core.plots import drawable, plot_match
     image, bank = load_image(picture), self.bank_
     query = self._features([image], self._cache_folder())
     probs, unknown = self._answers([query])
@@ -408,13 +411,13 @@ def explain(self:FewShotClassifier,
     for ax in axes.flat: ax.set_axis_off()
     shown, best = self._shown(image), order[:10]
     axes[0, 0].imshow(shown)
-    answer = self.none_label_ if unknown[0] else self.classes_[best[0]]
-    axes[0, 0].set_title(f'answer: {answer!s:.20}\nrule: {self.rule_}', fontsize=9,
-                         parse_math=False)
+    names = [f'{name:.20}' for name in drawable(self.classes_)]
+    answer = self.none_label_ if unknown[0] else names[best[0]]
+    axes[0, 0].set_title(f'answer: {answer}\nrule: {self.rule_}', fontsize=9, parse_math=False)
     axes[0, 1].set_axis_on()
     axes[0, 1].barh(range(len(best)), probs[0, best], color='tab:gray')
-    names = [f'{name!s:.20}' for name in self.classes_[best]]
-    axes[0, 1].set_yticks(range(len(best)), names, fontsize=8, parse_math=False)
+    axes[0, 1].set_yticks(range(len(best)), [names[c] for c in best], fontsize=8,
+                          parse_math=False)
     axes[0, 1].invert_yaxis()
     axes[0, 1].set(xlim=(0, 1), xlabel='probability')
     first, second = axes[1:1 + heights[0]], axes[1 + heights[0]:]    # a class begins a row
@@ -425,7 +428,7 @@ def explain(self:FewShotClassifier,
             pair = divmod(left.argmax().item(), left.shape[1])
             pairs.append(pair)
             left[pair[0]] = left[:, pair[1]] = -1
-        title = f'{self.classes_[bank.labels[row]]!s:.20}: similarity {scores[k]:.2f}'
+        title = f'{names[bank.labels[row]]}: similarity {scores[k]:.2f}'
         try: other = self._shown(load_image(kept))
         except (OSError, ValueError):
             title += ' (the picture is not there)'

@@ -50,7 +50,7 @@ at_once = {
     'fcam_predict cifar_fs photos nowhere.png': 'nowhere.png is no file',
     'fcam_predict cifar_fs photos new/*.png': 'new/*.png is no file',
     'fcam_predict cifar_fs photos photos/a.png --figures -1': '--figures is -1',
-    'fcam_predict cifar_fs support support/x/1.png --out support/new': 'as images of a class',
+    'fcam_predict cifar_fs support support/x/1.png --out support/new': 'among its images',
     'fcam_reproduce ablation --rows 12': 'is no row of ablation',
     'fcam_reproduce ablation --device gpu0': 'gpu0',
     'fcam_reproduce ablation --out ~no-such-user/x': 'write the whole path',

@@ -303,8 +303,10 @@ class _Page:
     def misleading(self, key):
         "The mistakes with their pictures, and the table of the competition"
         with (visit := self.visit(key)).lock:
+            try: found = visit.mistakes()
+            except ValueError as error: raise gr.Error(str(error)) from None
             shown = [(str(visit.small(o['picture'])), f'{o["class"]}, taken for {o["taken_for"]} '
-                      f'({100*o["probability"]:.0f} %)') for o in visit.mistakes()]
+                      f'({100*o["probability"]:.0f} %)') for o in found]
             table = None if visit.clf is None else visit.clf.competition_
             rows = [] if table is None else table.reset_index().values.tolist()
             return shown, [[name, round(acc, 1), round(loss, 2)] for name, acc, loss in rows]

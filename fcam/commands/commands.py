@@ -250,7 +250,7 @@ def fcam_predict(
     model:str, # cifar_fs (in the package), timm:, torchvision:, open_clip: or hf://NAME; a folder
     support:str, # folder with one folder of images for each new class
     images:list, # paths of images to classify, or of folders of them
-    rule:str=None, # metric, structured_fc or a baseline of fcam_eval; default: by held-out images
+    rule:str=None, # metric, structured_fc, an inductive one of fcam_eval; default: by held-out ones
     none_of_these:float=None, # about which share of images of a class may get this answer, as 0.05
     figures:int=None, # how many images get a figure of what decided; default: the first 20
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one

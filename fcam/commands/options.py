@@ -57,8 +57,8 @@ def _failure(error):
     text, status = str(error), 2 if isinstance(error, (ValueError, FileNotFoundError)) else 1
     if isinstance(error, MemoryError) or type(error).__name__ == 'OutOfMemoryError' \
             or 'DefaultCPUAllocator' in text:
-        text = ('the memory does not suffice: take smaller images by --size, or fewer patches or '
-                'images at once by --set n_patches=..., --set bs=...')
+        text = ('the memory does not suffice: take smaller images, or fewer patches or images at '
+                'once (where the command has them: --size, --set n_patches=..., --set bs=...)')
     elif isinstance(error, OSError) and error.strerror:
         text = f'{error.strerror}: {error.filename!r}' if error.filename else error.strerror
     elif not isinstance(error, (ValueError, OSError, FloatingPointError, ImportError)): return None
@@ -237,11 +237,12 @@ def check_out(
     "`ValueError` where the folder for the results holds anything, or would become a class"
     if 'out' in options and os.environ.get('RANK', '0') == '0': new_folder(options['out'], line)
     out = user_path(options.get('out', 'runs')).resolve()
-    for name in {'data', 'support'} & options.keys() if 'resume' not in options else ():
-        folder = user_path(options[name]).resolve()
+    given = [options[name] for name in ('data', 'support') if name in options]
+    for given in given + options.get('images', []) if 'resume' not in options else ():
+        folder = user_path(given).resolve()
         in_sets = (folder/'train').is_dir() or not folder.is_dir()
         if out.is_relative_to(folder) and not in_sets: raise ValueError(f'the results would lie in '
-            f'{options[name]}, as images of a class: choose a folder elsewhere with --out')
+            f'{given}, among its images: choose a folder elsewhere with --out')
 
 def data_options(
     options:dict, # that were given

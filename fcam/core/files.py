@@ -55,10 +55,11 @@ def write_file(
 
 def write_json(
     path, # of the file
-    **content, # what JSON can hold, without NaN
+    **content, # what JSON can hold, and NumPy's numbers; without NaN
 )->Path: # the same
     "Writes a readable JSON file all at once; `ValueError` for numbers that are not finite"
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False,
+                      default=lambda number: number.item())
     return write_file(path, text + '\n')
 
 def save_tensors(

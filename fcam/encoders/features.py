@@ -44,7 +44,8 @@ def embed_pictures(
     x = torch.stack([encoder.transform(image) for image in images]).to(device)
     found, by_cells = encoder.features(x), encoder.how == 'cells'
     if by_cells: sets = [encoder.local(x, features=found)]
-    else: sets = [encoder.local(one[None], generator=stream(o)) for one, o in zip(x, images)]
+    else: sets = [encoder.local(one[None], stream(image), (cells[None], *found[1:]))
+                  for one, image, cells in zip(x, images, found[0])]
     local, (h, w) = torch.cat([one for one, _ in sets]), sets[0][1]
     cells = torch.tensor([[i/h, j/w, 1/h, 1/w] for i in range(h) for j in range(w)]).view(-1, 4)
     size, shares = x.shape[-2:], [cells]*len(images)

@@ -236,7 +236,7 @@ def _from_timm(name, size, pretrained):
     else:
         try: config = timm.get_pretrained_cfg(text, allow_unregistered=False).to_dict()
         except (RuntimeError, AttributeError): raise _unknown('timm', text,
-            sorted({*timm.list_models(), *timm.list_pretrained()})) from None
+            sorted({*timm.list_models(), *timm.list_pretrained(), *packaged_models()})) from None
     own_size = config['input_size'][-1]
     size = size or min(own_size, 224)
     fixed = dict(img_size=size) if config.get('fixed_input_size') and size != own_size else {}
@@ -280,6 +280,8 @@ def _from_open_clip(name, size, pretrained):
 
 def _from_ours(name, size, pretrained):
     "A saved model of ours"
+    if not pretrained: raise ValueError(f'{name} is a trained model, and pretrained=False is for '
+                                        'the networks of libraries: leave it out')
     model, card = load_fcam(name, device='cpu'), find_model(name)/'README.md'
     text = card.read_text(encoding='utf-8') if card.is_file() else ''
     licence = re.search(r'^license: *(\S+)', text, re.M)

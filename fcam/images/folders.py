@@ -33,7 +33,7 @@ def image_files(
     def unreadable(error):
         if not skip_broken: raise ValueError(
             f'the folder {str(error.filename)!r} cannot be read: {error.strerror}; change its '
-            'permissions, or give skip_broken=True (--skip_broken) to train without it')
+            'permissions; a training can leave it out (skip_broken=True, --skip_broken)')
         found.setdefault('folders that cannot be read', []).append(Path(error.filename))
     for path, folders, names in os.walk(folder, onerror=unreadable):
         folders[:] = [name for name in folders if not name.startswith(_SYSTEM)]
