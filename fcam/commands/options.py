@@ -237,8 +237,9 @@ def check_out(
     "`ValueError` where the folder for the results holds anything, or would become a class"
     if 'out' in options and os.environ.get('RANK', '0') == '0': new_folder(options['out'], line)
     out = user_path(options.get('out', 'runs')).resolve()
-    given = [options[name] for name in ('data', 'support') if name in options]
-    for given in given + options.get('images', []) if 'resume' not in options else ():
+    sources = [options[name] for name in ('data', 'support') if name in options]
+    sources += options.get('images', [])
+    for given in sources if 'resume' not in options else ():
         folder = user_path(given).resolve()
         in_sets = (folder/'train').is_dir() or not folder.is_dir()
         if out.is_relative_to(folder) and not in_sets: raise ValueError(f'the results would lie in '
