@@ -265,7 +265,8 @@ def _conditions(result):
             f'{result["seeds"]}, each with its own training and its own tasks ({tasks}){several}; '
             f'{result["precision"]} on {result["machine"]["processor"]}, '
             f'{libraries}. In bold the primary difference. Each interval is that of one '
-            'difference; the words of all but the primary one are corrected for their number '
+            'difference; *shown* and *opposite shown* of all but the primary one are corrected '
+            'for their number '
             '(Holm), so such an interval can lie beside zero and the word be "not decided" or '
             '"level". '
             "Behind the paper's differences, in brackets, the same share of the error "
