@@ -234,7 +234,9 @@ def structured_fc(
                score_temperature=score_temperature)
     lead, (n_way, n_shot) = support.shape[:-4], support.shape[-4:-2]
     with torch.inference_mode(False), torch.enable_grad():
-        tasks = support.detach().clone().reshape(lead.numel(), n_way*n_shot, *support.shape[-2:])
+        dtype = torch.promote_types(support.dtype, torch.float32)  # steps are lost in 16 bits
+        tasks = support.detach().to(dtype, copy=True)
+        tasks = tasks.reshape(lead.numel(), n_way*n_shot, *support.shape[-2:])
         proto = mean_prototypes(tasks.unflatten(1, (n_way, n_shot)))
         if n_shot > 1 and len(tasks):
             eps = _support_eps(metric, tasks, proto, eps=eps, lead=lead)

@@ -29,7 +29,7 @@ from .encoders.cells import CellData, Cells, embed_cells, Projection
 from .encoders.named import named_encoder, NamedEncoder
 from .episodes import Task
 from .evaluate import Accuracy
-from .model import Classifier, FCAM, load_fcam, model_card
+from .model import Classifier, FCAM, load_fcam, model_card, saved_kinds
 from .training.checkpoint import learner_state, load_learner_state, read_initial_weights
 from .training.checkpoint import read_state, ResumingLearner, run_facts, RunFolder, save_head
 from .training.checkpoint import write_state
@@ -288,9 +288,15 @@ def meta_train(self:FCAMLearner,
     plan = {'module': p.module_epochs*alone, 'joint': p.joint_epochs}
     plan = {stage: n for stage, n in plan.items() if n}
     if not plan: return self
-    stages, state = self._remaining_stages('meta_train', plan)
     encoder = deepcopy(self.encoder)
     metric = metric or metric_of(p, n_features_of(encoder, p.patch_size))
+    kind = type(metric).__name__
+    if self.run_folder and type(metric) is not saved_kinds['metric'].get(kind): raise ValueError(
+        f'{kind} cannot be kept in {self.folder}: train it without a folder, or enter it in '
+        "fcam.model.saved_kinds['metric'] first")
+    stages, state = self._remaining_stages('meta_train', plan)
+    if state is None:                                          # those of a former call
+        self.stages = {o: kept for o, kept in self.stages.items() if o not in ('module', 'joint')}
     self.meta = meta_learner(self.data, encoder, metric, preset=p, cbs=cbs,
                              precision=self.precision)
     accuracy = None

@@ -52,10 +52,11 @@ def check_sets(
 # %% ../nbs/07_metric.ipynb #fc433c14
 weight_rules = 'softmax', 'deepemd'
 
-def _compare(query, proto, weights='softmax', sharpness=1., norm_power=0.):
+def _compare(query, proto, weights='softmax', sharpness=1., norm_power=0., centre=False):
     "Cosines `(..., n_query, n_way, n, m)` of the patches and weights r, c, in float32 at least"
     dtype = torch.promote_types(torch.promote_types(query.dtype, proto.dtype), torch.float32)
     query, proto = query.to(dtype), proto.to(dtype)
+    if centre: query, proto = (x-x.mean(-1, keepdim=True) for x in (query, proto))
     def length(x): # never zero, so that a zero vector has cosine zero
         return torch.linalg.vector_norm(x, dim=-1).clamp_min(1e-8)
     def weigh(products, lengths, mean_length): # one set, by its products with the other's mean
@@ -94,8 +95,7 @@ def cosine_cost(
     "One minus the cosine of all pairs of patches, equation (17); `ValueError` for wrong shapes"
     check_sets(query, proto)
     with torch.autocast(query.device.type, enabled=False):
-        if centre: query, proto = (x-x.mean(-1, keepdim=True) for x in (query, proto))
-        return 1-_compare(query, proto)[0]
+        return 1-_compare(query, proto, centre=centre)[0]
 
 # %% ../nbs/07_metric.ipynb #f2f31492
 class ModulateModule(nn.Module):

@@ -24,6 +24,7 @@ from ..core.device import choose_device
 from ..core.distributed import is_main
 from ..core.files import user_path, write_json
 from ..data import FewShotData
+from ..encoder import n_features_of
 from ..episodes import Task
 from ..evaluate import evaluate, mean_feature, task_features
 from ..learner import fcam_learner
@@ -34,6 +35,7 @@ from .measures import mean_features, plan_measures, silhouettes, task_times
 from ..runs.record import RunLog
 from ..runs.run import StageProgress
 from ..training.presets import Preset
+from ..training.stages import metric_of, temperature_of
 
 # %% ../../nbs/paper/laboratory.ipynb #be9172b3
 class KeepEpochs(Callback):
@@ -123,6 +125,10 @@ def trained(self:Laboratory,
     return folder
 
 # %% ../../nbs/paper/laboratory.ipynb #a23a71d9
+_with_metric = 'module', 'joint' # stages that train a metric
+_of_metric = ('metric eps centre weights sharpness norm_power weights_lr '
+              'score_temperature').split() # settings that decide it
+
 @patch
 def model(self:Laboratory,
     row:Row, # what is measured
@@ -134,6 +140,11 @@ def model(self:Laboratory,
     model = load_fcam(folder, device=self.device, precision=self.chosen)
     for name in ('n_views', 'n_test', 'sfc_epochs', 'sfc_lr'):
         setattr(model, name, getattr(self.preset, name))
+    if row.stage not in _with_metric:                          # then it is the preset's
+        own = replace(self.preset, **row.settings)
+        metric = metric_of(own, n_features_of(model.encoder, own.patch_size), modulated=False)
+        model.metric = metric.to(self.device)
+        model.score_temperature = temperature_of(model.metric, own)
     changes = {name: row.settings.get(name, getattr(self.preset, name))
                for name in ('n_patches', 'crops')}
     changes |= {name: row.test[name] for name in ('n_patches', 'crops') if name in row.test}
@@ -241,6 +252,10 @@ def measurement_file(self:Laboratory,
                 row.settings.get('n_patches'), self.structured, fcam.__version__]
     crops = row.settings.get('crops', self.preset.crops)
     decisive += [crops]*(crops != Preset.crops)
+    if row.stage not in _with_metric:                          # as `Laboratory.model`
+        own = self.preset.settings() | row.settings
+        changed = {k: own[k] for k in _of_metric if own[k] != getattr(Preset, k)}
+        decisive += [changed]*bool(changed)
     if self.structured and row.rule in transport_rules:
         decisive += [self.preset.sfc_epochs, self.preset.sfc_lr]
     text = json.dumps(decisive, sort_keys=True, default=asdict)

@@ -110,7 +110,7 @@ class Preset:
     score_temperature:float=12.5 # on the scores, in the loss and in the classifier
     crops:str='independent' # of meta-training and test: 'independent', or the cells of a 'grid'
     n_iters:int=50 # optimizer steps an epoch of meta-training
-    n_tasks_per_step:int=4 # tasks whose gradients are added up for a step
+    n_tasks_per_step:int=4 # tasks over which the gradient of a step is the mean
     n_query:int=15 # queries a class in training
     module_epochs:int=100 # the Modulate Module alone
     module_lr:float=1e-3 # Adam, a tenth at 0.6 and 0.9 of the stage

@@ -154,7 +154,8 @@ def results_table(
         name, former, own_tasks = rule_name(model), model, tasks
         if emd_episodes and isinstance(model.metric, EMDMetric):
             own_tasks = _fewer(tasks, emd_episodes)
-        own = plain[name] if name in plain else _column_scores(model.metric, bank, own_tasks)
+        measured = name in plain and not isinstance(model.metric, AdaptiveMetric)  # its eps differs
+        own = plain[name] if measured else _column_scores(model.metric, bank, own_tasks)
         rows += [dict(stage=stage, metric=k) | o for k, o in (plain | {name: own}).items()]
     many = [task for task in own_tasks if task.n_shot > 1]
     if many: rows.append(dict(stage=stage, metric=f'{name}, structured FC') | own

@@ -22,7 +22,7 @@ def exact_plan(
     from ot import emd
     cost, r, c = (torch.as_tensor(x).detach() for x in (cost, r, c))
     lead, (n, m) = check_problem(cost, r, c, eps=1.), cost.shape[-2:]
-    def flat(x, *size): return x.double().cpu().expand(*lead, *size).reshape(-1, *size).contiguous()
+    def flat(x, *size): return x.cpu().double().expand(*lead, *size).reshape(-1, *size).contiguous()
     def share(x): return (x/x.sum(-1, keepdim=True)).numpy()
     problems = zip(share(flat(r, n)), share(flat(c, m)), flat(cost, n, m).numpy())
     plans = [emd(supply, demand, one, numItermax=1_000_000) for supply, demand, one in problems]
