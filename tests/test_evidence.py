@@ -18,8 +18,8 @@ records = {path.stem: json.loads(path.read_text(encoding='utf-8'))
 def test_every_experiment_has_its_record():
     assert {one['experiment'] for one in records.values()} == set(experiments)
 
-def half_and_p(difference):
-    "The wider of the interval over the trainings and that over the tasks, and the larger p-value"
+def half_and_p(difference, value):
+    "The wider of the interval over the trainings and that over the tasks, and the larger p-value of `value`"
     means, deviations, n_tasks = (difference[k] for k in ('means', 'deviations', 'n_tasks'))
     n, tests = len(means), []
     if n > 2: tests.append((stdev(means)/sqrt(n), n - 1))
@@ -28,7 +28,7 @@ def half_and_p(difference):
         tests.append((error, sum(n_tasks) - n))
     mean = sum(means)/n
     halves = [error*t.ppf(0.975, freedom) for error, freedom in tests]
-    p_values = [2*t.sf(abs(mean)/error, freedom) if error else float(mean == 0)
+    p_values = [2*t.sf(abs(mean - value)/error, freedom) if error else float(mean == value)
                 for error, freedom in tests]
     return max(halves, default=None), max(p_values, default=None)
 
@@ -36,23 +36,26 @@ def half_and_p(difference):
 def test_verdicts_follow_from_the_record(name):
     record = records[name]
     claims = record['claims']
-    explored = sorted((one['p'] for one in claims if not one['primary'] and one['p'] is not None))
+    def explored(p): return sorted(one[p] for one in claims if not one['primary'] and one[p] is not None)
     assert sum(one['primary'] for one in claims) == 1
     assert all(one['difference']['deviations'] for one in claims)
     assert all(part['kept'] for row in record['rows'] for part in row['trainings'])
     for one in claims:
-        mean, half, p = one['mean'], one['half'], one['p']
+        mean, half, paper = one['mean'], one['half'], one['paper_scaled']
         assert mean == pytest.approx(sum(one['difference']['means'])/len(one['difference']['means']))
-        assert (half, p) == pytest.approx(half_and_p(one['difference']))
-        if not one['primary'] and p is not None:               # by Holm
-            p = max(min(1, q*(len(explored) - i)) for i, q in enumerate(explored) if q <= p)
-            assert one['p_corrected'] == pytest.approx(p)
+        found = dict(p=half_and_p(one['difference'], 0.), p_paper=(half, None))
+        if paper is not None: found['p_paper'] = half_and_p(one['difference'], paper)
+        for name, expected in found.items():
+            p, ranked = one[name], explored(name)
+            assert (half, p) == pytest.approx(expected)
+            if not one['primary'] and p is not None:           # by Holm
+                p = max(min(1, q*(len(ranked) - i)) for i, q in enumerate(ranked) if q <= p)
+            assert one[f'{name}_corrected'] == pytest.approx(p)
         word = 'not decided'
-        if half is not None and p < 0.05: word = 'shown' if mean > 0 else 'opposite shown'
+        if half is not None and one['p_corrected'] < 0.05: word = 'shown' if mean > 0 else 'opposite shown'
         elif half is not None and one['margin'] and abs(mean) + half <= one['margin']: word = 'level'
-        paper = one['paper_scaled']
         if half is not None and word in ('shown', 'not decided') and paper is not None:
-            if paper > mean + half: word = "smaller than the paper's"
+            if paper > mean and one['p_paper_corrected'] < 0.05: word = "smaller than the paper's"
         assert one['verdict'] == word
     words = [one['verdict'] for one in claims if one['primary']]
     assert record['verdict'] == (words or ['not decided'])[0]

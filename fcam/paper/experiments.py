@@ -201,11 +201,16 @@ class Difference:
         return max((float(t.ppf(0.975, n))*error for error, n in self.errors), default=None)
     @property
     def p(self):
-        "Two-sided p-value: the larger of the two tests; None where nothing is known"
+        "As `p_of` zero"
+        return self.p_of(0.)
+    def p_of(self,
+        value:float, # in truth
+    )->float: # the larger of the two tests; None where nothing is known
+        "Two-sided p-value of a mean as far from `value` as this one"
         from scipy.stats import t
         def p_value(error, n):
-            if error == 0: return float(self.mean == 0)
-            return 2*float(t.sf(abs(self.mean)/error, n))
+            if error == 0: return float(self.mean == value)
+            return 2*float(t.sf(abs(self.mean - value)/error, n))
         return max((p_value(*one) for one in self.errors), default=None)
 
 def paired_difference(
@@ -239,11 +244,13 @@ def verdict(
     p:float=None, # corrected for the number of differences; default: of this one alone
     margin:float=None, # within which two rows are level; default: they never are
     paper:float=None, # the paper's difference, at this error
+    p_paper:float=None, # of the paper's difference, corrected; default: of this one alone
 )->str: # one of `verdict_words`
     "What a difference shows"
     mean, half, word = difference.mean, difference.half, 'not decided'
     if half is None: return word
     if (difference.p if p is None else p) < 0.05: word = 'shown' if mean > 0 else 'opposite shown'
     elif margin is not None and abs(mean) + half <= margin: word = 'level'
-    smaller = word in ('shown', 'not decided') and paper is not None and paper > mean + half
-    return "smaller than the paper's" if smaller else word
+    if word not in ('shown', 'not decided') or paper is None or paper < mean: return word
+    p_paper = difference.p_of(paper) if p_paper is None else p_paper
+    return "smaller than the paper's" if p_paper < 0.05 else word

@@ -147,13 +147,15 @@ def _claim_results(differences, rows, paper):
         primary = claim.primary and not any(one['primary'] for one in claims)
         claims.append(dict(claim=str(claim), says=claim.says, ours=claim.ours, primary=primary,
             column=column, paper=theirs, paper_scaled=scaled, margin=margin, mean=difference.mean,
-            half=difference.half, p=difference.p, difference=asdict(difference)))
-    explored = [one for one in claims if not one['primary'] and one['p'] is not None]
-    corrected = holm([one['p'] for one in explored])
+            half=difference.half, p=difference.p, difference=asdict(difference),
+            p_paper=None if scaled is None else difference.p_of(scaled)))
+    for p in ('p', 'p_paper'):                                 # of zero, of the paper's difference
+        explored = [one for one in claims if not one['primary'] and one[p] is not None]
+        corrected = iter(holm([one[p] for one in explored]))
+        for one in claims: one[f'{p}_corrected'] = next(corrected) if one in explored else one[p]
     for one in claims:
-        p = corrected[explored.index(one)] if one in explored else one['p']
-        one |= dict(p_corrected=p, verdict=verdict(Difference(**one['difference']), p,
-                                                   one['margin'], one['paper_scaled']))
+        one['verdict'] = verdict(Difference(**one['difference']), one['p_corrected'],
+                                 one['margin'], one['paper_scaled'], one['p_paper_corrected'])
     return claims
 
 def _equal_rows(values):
@@ -265,10 +267,9 @@ def _conditions(result):
             f'{result["seeds"]}, each with its own training and its own tasks ({tasks}){several}; '
             f'{result["precision"]} on {result["machine"]["processor"]}, '
             f'{libraries}. In bold the primary difference. Each interval is that of one '
-            'difference; *shown* and *opposite shown* of all but the primary one are corrected '
-            'for their number '
-            '(Holm), so such an interval can lie beside zero and the word be "not decided" or '
-            '"level". '
+            "difference; *shown*, *opposite shown* and *smaller than the paper's* of all but the "
+            'primary one are corrected for their number (Holm), so an interval that lies beside '
+            "zero, or below the paper's difference, does not always have these words. "
             "Behind the paper's differences, in brackets, the same share of the error "
             f'here. "At its start": that stage saved the weights with which it began. Intervals '
             f'are 95 %. {result["note"]}'.strip())
