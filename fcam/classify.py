@@ -362,14 +362,15 @@ def predict(self:FewShotClassifier,
 # %% ../nbs/classify.ipynb #57fe6e26
 @patch
 def _shown(self:FewShotClassifier, image):
-    "A picture as the encoder sees it, 120 pixels high"
+    "A picture as the encoder sees it, 120 pixels high and at most four times as wide"
     if isinstance(self.encoder_, NamedEncoder):
         from fcam.core.plots import to_image
         how = self.encoder_.preprocessing
         pixels = to_image(self.encoder_.transform(image), torch.tensor(how['mean']),
                           torch.tensor(how['std']))
         image = Image.fromarray((255*pixels).round().astype(np.uint8))
-    return np.asarray(image.resize((max(1, 120*image.width//image.height), 120)))
+    width = min(480, max(1, 120*image.width//image.height))
+    return np.asarray(image.resize((width, 120)))
 
 @patch
 @torch.inference_mode()

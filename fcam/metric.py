@@ -104,17 +104,15 @@ class ModulateModule(nn.Module):
         n_features:int, # size of a patch feature
         n_set:int=16, # size of the learned embedding that says which set a patch is from
         n_layers:int=2, # Transformer layers
-        n_heads:int|None=None, # default: largest divisor of `n_features + n_set` up to 16
-        n_hidden:int|None=None, # feed-forward size; default: twice the features
         eps:float=0.1, # what the prediction starts from and is a multiple of
         max_pairs:int|None=None, # at a time, where no gradient is needed; default: by device
     ):
         super().__init__()
         self.n_features, self.max_pairs = check_count('n_features', n_features), max_pairs
         self.eps = check_number('eps', eps, '(0, inf)')
-        d_model, n_hidden = n_features+n_set, n_hidden or 2*n_features
-        n_heads = n_heads or max(k for k in range(1, 17) if d_model % k == 0)
-        sizes = dict(d_model=d_model, nhead=n_heads, dim_feedforward=n_hidden)
+        d_model = n_features+n_set
+        n_heads = max(k for k in range(1, 17) if d_model % k == 0)     # 16 at 640 features
+        sizes = dict(d_model=d_model, nhead=n_heads, dim_feedforward=2*n_features)
         layer = nn.TransformerEncoderLayer(**sizes, dropout=0., batch_first=True)
         self.encoder = nn.TransformerEncoder(layer, n_layers, enable_nested_tensor=False)
         self.set_embedding = nn.Parameter(torch.randn(2, n_set))
