@@ -36,13 +36,11 @@ class Row:
     test:dict=field(default_factory=dict) # of the test: n_patches, mirror, rule_settings, ...
     network:str='teacher' # of the calibration, with which meta-training begins; or 'student'
     measure:str='accuracy' # what is measured, a name in `fcam.paper.laboratory.measures`
-    trained_on:str='data' # or 'other', in an experiment across two data sets
-    tested_on:str='data' # or 'other'
+    tested_on:str='data' # or 'other', in an experiment across two data sets
     def __post_init__(self):
         check_choice(f'stage of {self.name}', self.stage, tuple(stages))
         check_choice(f'network of {self.name}', self.network, ('teacher', 'student'))
-        for name in ('trained_on', 'tested_on'):
-            check_choice(f'{name} of {self.name}', getattr(self, name), ('data', 'other'))
+        check_choice(f'tested_on of {self.name}', self.tested_on, ('data', 'other'))
         for name in self.test: check_choice(f'test of {self.name}', name, _test_settings)
 
 # %% ../../nbs/paper/experiments.ipynb #8e317fa3
@@ -119,7 +117,6 @@ class Training:
     seed:int # of weights, order and crops
     start:Training=None # what it begins with; None: fresh weights
     network:str='teacher' # of a start that is a calibration; or 'student'
-    on:str='data' # which data
     def key(self,
         fingerprint:str, # of the data
         precision:str, # that was asked for
@@ -151,7 +148,7 @@ def training_of(
             network = row.network if chain and chain.part == 'calibration' else 'teacher'
             own = {name: getattr(p, name) for name in _settings_of(part)}
             chain = Training(part, Preset(**_all_epochs | own), seed, start=chain,
-                             network=network, on=row.trained_on)
+                             network=network)
         if part == last: return chain
 
 def encoder_of(

@@ -69,8 +69,8 @@ class Laboratory:
     def has_data(self,
         row:Row, # that would be measured
     )->bool:
-        "Whether the data sets that a row needs are there"
-        return {row.trained_on, row.tested_on} <= self.data.keys()
+        "Whether the data set that a row is tested on is there"
+        return row.tested_on in self.data
 
 # %% ../../nbs/paper/laboratory.ipynb #ee81e586
 @patch
@@ -78,7 +78,7 @@ def training_folder(self:Laboratory,
     training:Training, # of `training_of`
 )->Path: # which need not exist yet
     "Where a training is kept"
-    key = training.key(self.fingerprints[training.on], self.precision)
+    key = training.key(self.fingerprints['data'], self.precision)
     return self.folder/'trained'/f'{training.part}-{key}'
 
 def read_training(
@@ -101,7 +101,7 @@ def trained(self:Laboratory,
         if stage == 'calibration': stage = f'calibration ({training.network})'
         start = self.trained(training.start)/'stages'/stage
     self.log.line(f'training {folder.name}, seed {training.seed}')
-    data, preset = self.data[training.on], training.preset
+    data, preset = self.data['data'], training.preset
     progress = StageProgress(self.log)
     with redirect_stdout(self.log):
         learn = fcam_learner(data, preset=preset, device=self.device, seed=training.seed,
@@ -157,7 +157,7 @@ def _rule(self:Laboratory, row, model):
     if row.rule == 'own': return model.metric
     settings = row.test.get('rule_settings', {})
     if row.rule == 'simpleshot' and 'mean' not in settings:    # that of the training classes
-        mean = mean_feature(model.encoder, self.data[row.trained_on].train, model.patches,
+        mean = mean_feature(model.encoder, self.data['data'].train, model.patches,
             precision=model.chosen_precision(), mirror=row.test.get('mirror', False))
         settings = settings | dict(mean=mean)
     return baseline(row.rule, **settings)
