@@ -268,8 +268,8 @@ def _conditions(result):
             f'{result["precision"]} on {result["machine"]["processor"]}, '
             f'{libraries}. In bold the primary difference. Each interval is that of one '
             "difference; *shown*, *opposite shown* and *smaller than the paper's* of all but the "
-            'primary one are corrected for their number (Holm), so an interval that lies beside '
-            "zero, or below the paper's difference, does not always have these words. "
+            'primary one are corrected for their number (Holm), so an interval may exclude zero, '
+            "or lie below the paper's difference, without the word. "
             "Behind the paper's differences, in brackets, the same share of the error "
             f'here. "At its start": that stage saved the weights with which it began. Intervals '
             f'are 95 %. {result["note"]}'.strip())
@@ -315,12 +315,24 @@ def read_results(
         found[f'{data}, {size}' if data in found else data] = read_result(path)
     return found or {'': read_result(Path(folder)/f'{experiment}.json')}
 
+def _named(claim):
+    "A difference and its column"
+    name, column = claim['claim'], claim['column']
+    return name if column in name else f'{name} ({column})'
+
 def _against(result, claim):
     "The paper's other differences whose opposite was shown, where that of the deciding was not"
     if not claim['primary'] or claim['verdict'] == 'opposite shown': return ''
-    names = [f'{o["claim"]} ({o["column"]})' for o in result['claims']
+    names = [_named(o) for o in result['claims']
              if not o['primary'] and o['paper'] is not None and o['verdict'] == 'opposite shown']
     return f'{", ".join(names)}: opposite shown'*bool(names)
+
+def _decided(result):
+    "The deciding difference with its verdict; then others of the paper whose opposite was shown"
+    for o in result['claims']:
+        if not o['primary']: continue
+        yield f'Decided by *{_named(o)}*: **{o["verdict"]}**.'
+        if against := _against(result, o): yield f'{against}.'
 
 def result_page(
     results:dict, # of `read_results`
@@ -331,8 +343,7 @@ def result_page(
         text = report_text(result).split('\n\n', 1)[1].strip()
         command = result.get('command_line', f'fcam_reproduce {result["experiment"]}')
         parts += [f'### On {name}', f'`{command}` took {result["seconds"]:.0f} s, and gave:', text,
-                  f'{result["claim"]} **{result["verdict"].capitalize()}.**' +
-                  ''.join(f' {one}.' for o in result['claims'] if (one := _against(result, o)))]
+                  f'{result["claim"]} ' + ' '.join(_decided(result))]
     return '\n\n'.join(parts)
 
 def claims_table(
@@ -368,9 +379,8 @@ def claims_table(
             text, key, column = one['says'] or first['claim'], one['claim'], one['column']
             if link: text = f'[{text}]({link(name)})'
             cells = [cell(results.get(data, {}), key, column) for data in sets]
-            if column != '1-shot' and column not in key: key += f' ({column})'
-            rows.append([text, *[key]*numbers, *cells])
-    return markdown_table(['the paper says', *['the difference']*numbers, *sets], rows)
+            rows.append([text, _named(one), *cells])
+    return markdown_table(['the paper says', 'decided by', *sets], rows)
 
 def plot_claims(
     results:dict, # of `read_results`
