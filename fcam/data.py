@@ -183,7 +183,8 @@ def show_batch(self:FewShotData,
     if which not in self.sets:
         raise ValueError(f"which is 'train', 'valid' or 'test', not {which!r}")
     check_count('n_classes', n_classes)
-    store, rng, side = self.sets[which], random.Random(seed), 96
+    rng = random.Random(seed if seed is None else int(seed))   # which takes no NumPy number
+    store, side = self.sets[which], 96
     labels = sorted(rng.sample(range(store.n_classes), min(n_classes, store.n_classes)))
     tiles = torch.full((len(labels), check_count('n', n), 3, side, side), 255, dtype=torch.uint8)
     for label, row in zip(labels, tiles):
@@ -241,6 +242,8 @@ def from_files(cls:FewShotData,
 )->FewShotData:
     "Data from lists of image files; `ValueError` names a class that is shared or broken files"
     check_disjoint(files)
+    files = {k: {name: group if isinstance(group, (str, Path)) else list(group)
+                 for name, group in classes.items()} for k, classes in files.items()}
     stores = {k: ImageStore.from_files(o, size, skip_broken, k) for k, o in files.items()}
     data = cls(**stores, name=name, stats=stats)
     broken = [file for o in stores.values() for file in o.skipped]

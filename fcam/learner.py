@@ -20,7 +20,7 @@ from fastcore.meta import delegates
 from pandas import DataFrame
 from torch import nn
 
-from .core.checks import check_switch
+from .core.checks import check_seed, check_switch
 from .core.device import check_precision, choose_device, choose_precision, limit_threads
 from .core.distributed import check_divides, from_main, is_main, join, n_ranks
 from .data import FewShotData
@@ -129,7 +129,7 @@ def fcam_learner(
     check_precision(precision, device)
     check_tasks(data, preset.n_query)
     for name in ('bs', 'n_tasks_per_step'): check_divides(name, getattr(preset, name))
-    if seed is not None: set_seed(seed)
+    if seed is not None: set_seed(seed := check_seed(seed))
     limit_threads()
     if device.type == 'cuda':                                  # where they leave room for the rest
         n_bytes = sum(store.nbytes for store in data.sets.values())

@@ -213,7 +213,7 @@ class RandomPatches:
         self.crops = check_choice('crops', crops, crop_rules)
         if crops == 'grid': grid_sides(n_patches)
         self.size = check_count('size', size, '[1, 4096]')
-        self.scale, self.ratio = tuple(scale), tuple(ratio)
+        self.scale, self.ratio = (tuple(map(float, o)) for o in (scale, ratio))
         self.flip = check_number('flip', flip, '[0, 1]')
         self.mean, self.std = mean, std
         if mean is None and std is None: return

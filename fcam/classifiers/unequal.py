@@ -81,7 +81,7 @@ def _trained_scores(name, support, query):
     n, d = x.shape
     if name == 'gda': model = LinearDiscriminantAnalysis(solver='lsqr', shrinkage=d/(n - 1 + d),
                                                          priors=np.full(n_classes, 1/n_classes))
-    else: model = LogisticRegression(max_iter=1000)
+    else: model = LogisticRegression(max_iter=1000, class_weight='balanced')
     with warnings.catch_warnings():                             # of a class with one picture
         warnings.filterwarnings('ignore', 'Only one sample|The number of unique')
         scores = model.fit(x, support.labels).decision_function(new)

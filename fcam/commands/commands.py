@@ -10,11 +10,11 @@ __all__ = ['train_command', 'eval_command', 'predict_command', 'fcam_train', 'fc
 import csv
 import re
 import shlex
-from contextlib import nullcontext, redirect_stdout, suppress
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import asdict, replace
+from hashlib import sha256
 from io import StringIO
 from pathlib import Path
-from types import SimpleNamespace
 
 from .options import check_out, command_line, data_and_presets, data_options
 from .options import given_options, known_baselines, listing, load_data, make_command
@@ -273,7 +273,7 @@ def fcam_predict(
     for name, files in examples.items():
         for file in files[:]:
             try: load_image(file)
-            except ValueError:
+            except (ValueError, OSError):                      # of which one is a broken link
                 left_out.setdefault('that cannot be read', []).append(file)
                 files.remove(file)
         if not files: raise ValueError(f'class {name!r} has no image that can be read: add one, '
@@ -291,7 +291,9 @@ def fcam_predict(
             verbose=not quiet).fit(examples)
     notes, copies = [left_out_line(left_out)] if left_out else [], {}
     for name, files in examples.items():
-        for file in files: copies.setdefault(file.read_bytes(), {}).setdefault(name, file)
+        for file in files:
+            digest = sha256(file.read_bytes()).digest()
+            copies.setdefault(digest, {}).setdefault(name, file)
     notes += ['the same image in several classes: ' + ', '.join(map(printable, o.values()))
               for o in copies.values() if len(o) > 1]
     if model == 'cifar_fs': notes.append("cifar_fs was trained on pictures of 32 pixels; for "

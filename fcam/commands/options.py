@@ -288,7 +288,9 @@ def options_as_before(
     if options['data'] in benchmarks or {'splits', 'split_seed'} & options.keys(): return options
     folder, names = user_path(options['data']), set().union(*classes.values())
     there = {path.name for pattern in ('*/', '*/*/') for path in folder.glob(pattern)}
-    return options | dict(splits=classes) if names and names <= there else options
+    if not names or not names <= there: return options         # other data
+    same = {name: source[name] for name in ('size', 'skip_broken') if name in source}
+    return same | options | dict(splits=classes)
 
 # %% ../../nbs/commands/options.ipynb #62ad63bf
 def single_settings(

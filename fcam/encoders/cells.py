@@ -5,6 +5,9 @@
 # %% ../../nbs/encoders/cells.ipynb #e3242401
 from __future__ import annotations
 
+import json
+from weakref import WeakValueDictionary
+
 import torch
 from fastprogress.fastprogress import progress_bar
 from torch import nn, Tensor
@@ -19,13 +22,18 @@ from ..model import saved_kinds
 __all__ = ['Cells', 'Projection', 'CellData', 'embed_cells']
 
 # %% ../../nbs/encoders/cells.ipynb #d334e6fd
+_in_use = WeakValueDictionary() # settings, as text, to the encoder that has them
+def _text(settings): return json.dumps(settings, sort_keys=True)
+
 class Cells:
     "The local sets that a frozen encoder gives, in place of crops; made as `RandomPatches` is used"
     size, crops, mean, std = 1, 'grid', None, None     # one set an image: no draw, no second view
     def __init__(self,
         encoder, # a `NamedEncoder`, or its `settings`
     ):
-        if not isinstance(encoder, NamedEncoder): encoder = load_encoder(encoder, device='cpu')
+        if not isinstance(encoder, NamedEncoder):              # one that is in use need not be built
+            encoder = _in_use.get(_text(encoder)) or load_encoder(encoder, device='cpu')
+        _in_use[_text(encoder.settings())] = encoder
         self.encoder = encoder.requires_grad_(False).eval()
         weight = next(encoder.parameters(), torch.zeros(1))
         black = weight.new_zeros(1, 3, *[encoder.size]*2)

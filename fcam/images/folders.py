@@ -124,9 +124,10 @@ def read_split(
                              "needs one each for 'train', 'valid' (or 'val') and 'test'")
         names, which = split[found[0]], f'the list {found[0]!r} in {where}'
         if isinstance(names, dict): names = names.get('fine_names')      # as in the file of FC100
-        if isinstance(names, (str, bytes)) or not hasattr(names, '__iter__') or not len(names):
-            raise ValueError(f'{which} is no list of class names')
-        for i, o in enumerate(names := list(names)):
+        if isinstance(names, (str, bytes)) or not hasattr(names, '__iter__'): names = ()
+        if isinstance(names, (set, frozenset)): names = sorted(names, key=str)  # in one order always
+        if not (names := list(names)): raise ValueError(f'{which} is no list of class names')
+        for i, o in enumerate(names):
             if not isinstance(o, str) or Path(o).name != o or o in ('', '..', *names[:i]):
                 raise ValueError(f'{which} has {o!r} as the name of a class: give the plain name '
                                  'of its folder, no path and no number, and each name once')

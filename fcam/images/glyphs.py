@@ -149,7 +149,7 @@ def glyph_arrays(
     "Images of 64 training, 16 validation and 20 test letters; `ValueError` for bad numbers"
     check_count('n_per_class', n_per_class)
     check_count('size', size, '[16, inf)')
-    check_count('seed', seed, '[-9223372036854775807, 9223372036854775807]')
+    seed = check_count('seed', seed, '[-9223372036854775807, 9223372036854775807]')
     look = dict(_layouts[check_choice('layout', layout, _layouts)])
     if letter is not None:
         look['letter'] = tuple(check_number('letter', side, '[0.1, 1]') for side in letter)

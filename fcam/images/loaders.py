@@ -35,7 +35,7 @@ class StoreLoader(DataLoader):
         self.indices = torch.as_tensor(indices, dtype=torch.long)
         super().__init__(dataset, bs=bs, shuffle=shuffle, drop_last=drop_last, indexed=True,
                          n=n_images or len(self.indices), device=device)
-        if seed is not None: self.rng = random.Random(seed)
+        if seed is not None: self.rng = random.Random(int(seed))
         self.n_images = n_images
     c = property(lambda self: self.dataset.n_classes, doc='The number of classes, in fastai')
     def get_idxs(self): # list of integers

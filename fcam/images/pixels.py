@@ -14,7 +14,8 @@ from io import BytesIO, TextIOBase
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
+from PIL.Image import Transpose
 from torch import Tensor
 
 # %% auto #0
@@ -22,13 +23,22 @@ __all__ = ['known_formats', 'channels_first', 'load_image', 'measure_image', 're
            'read_image']
 
 # %% ../../nbs/images/pixels.ipynb #f5a45186
+_EXIF = 'exif', 'Raw profile type exif', 'XML:com.adobe.xmp', 'xmp' # where Pillow has it
+_turns = dict(zip(range(2, 9), (Transpose.FLIP_LEFT_RIGHT, Transpose.ROTATE_180,
+    Transpose.FLIP_TOP_BOTTOM, Transpose.TRANSPOSE, Transpose.ROTATE_270, Transpose.TRANSVERSE,
+    Transpose.ROTATE_90))) # by the orientation that EXIF says
+
 def _rgb(image):
     "An image upright, over white, in 8 bits per channel; `ValueError` for pixels of unknown range"
     grey16 = image.format in ('PNG', 'PPM')        # their 16 bits are mode I in some Pillows
     if image.mode == 'F' or image.mode == 'I' and not grey16:
         raise ValueError('its pixels are floating-point numbers or 32-bit integers of unknown '
                          'range; save it with 8 or 16 bits per channel')
-    image = ImageOps.exif_transpose(image)
+    image.load()                                           # which turns a TIFF upright
+    turn = image.getexif().get(0x0112, 1)
+    if turn in _turns:
+        image = image.transpose(_turns[turn])
+        for name in _EXIF: image.info.pop(name, None)      # or another reader would turn it again
     if image.mode.startswith('I'):
         values = np.asarray(image).clip(0, 65535)
         if 0 < values.max() < 4096: warnings.warn(
@@ -155,7 +165,8 @@ def _upright_size(image):
     "Height and width that an opened image has when it is turned upright, from its header"
     if image.format not in (*_JPEG, 'PNG'): image.load()     # which turns a TIFF upright
     turn = 1
-    if image.format != 'PNG' or 'exif' in image.info:        # else getexif would decode the PNG
+    told = any(name in image.info for name in _EXIF)
+    if image.format != 'PNG' or told:                        # else getexif would decode the PNG
         turn = image.getexif().get(0x0112, 1)
     return image.size if turn in (5, 6, 7, 8) else image.size[::-1]
 

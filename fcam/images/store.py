@@ -98,7 +98,11 @@ class ImageStore:
             raise ValueError(f'{len(empty)} of {n} classes have no image, the first is '
                              f'{empty[0]!r}; add images or leave the class out')
     n_classes = property(lambda self: len(self.classes), doc='The number of classes')
-    nbytes = property(lambda self: 3*int(self.sizes.prod(1).sum()), doc='Bytes of all images')
+    @property
+    def nbytes(self): # whole number
+        "Bytes of all images"
+        parts = [self.pixels] if isinstance(self.pixels, Tensor) else self.pixels
+        return sum(part.numel()*part.element_size() for part in parts)
     @property
     def device(self):
         "Where the bytes are"
