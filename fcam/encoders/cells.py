@@ -31,7 +31,7 @@ class Cells:
     def __init__(self,
         encoder, # a `NamedEncoder`, or its `settings`
     ):
-        if not isinstance(encoder, NamedEncoder):              # one that is in use need not be built
+        if not isinstance(encoder, NamedEncoder):              # one in use is not built again
             encoder = _in_use.get(_text(encoder)) or load_encoder(encoder, device='cpu')
         _in_use[_text(encoder.settings())] = encoder
         self.encoder = encoder.requires_grad_(False).eval()

@@ -125,7 +125,7 @@ def read_split(
         names, which = split[found[0]], f'the list {found[0]!r} in {where}'
         if isinstance(names, dict): names = names.get('fine_names')      # as in the file of FC100
         if isinstance(names, (str, bytes)) or not hasattr(names, '__iter__'): names = ()
-        if isinstance(names, (set, frozenset)): names = sorted(names, key=str)  # in one order always
+        if isinstance(names, (set, frozenset)): names = sorted(names, key=str)  # in one order
         if not (names := list(names)): raise ValueError(f'{which} is no list of class names')
         for i, o in enumerate(names):
             if not isinstance(o, str) or Path(o).name != o or o in ('', '..', *names[:i]):
