@@ -14,7 +14,7 @@ from fastai.callback.core import Callback
 from fastai.learner import Learner
 from fastai.torch_core import get_model, maybe_gather
 from fastcore.basics import patch, store_attr
-from torch import nn, Tensor
+from torch import nn
 from torch.nn import functional as F
 
 from .core.checks import check_choice, check_count, check_number, check_switch, rotations

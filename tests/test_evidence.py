@@ -45,12 +45,12 @@ def test_verdicts_follow_from_the_record(name):
         assert mean == pytest.approx(sum(one['difference']['means'])/len(one['difference']['means']))
         found = dict(p=half_and_p(one['difference'], 0.), p_paper=(half, None))
         if paper is not None: found['p_paper'] = half_and_p(one['difference'], paper)
-        for name, expected in found.items():
-            p, ranked = one[name], explored(name)
+        for key, expected in found.items():
+            p, ranked = one[key], explored(key)
             assert (half, p) == pytest.approx(expected)
             if not one['primary'] and p is not None:           # by Holm
                 p = max(min(1, q*(len(ranked) - i)) for i, q in enumerate(ranked) if q <= p)
-            assert one[f'{name}_corrected'] == pytest.approx(p)
+            assert one[f'{key}_corrected'] == pytest.approx(p)
         word = 'not decided'
         if half is not None and one['p_corrected'] < 0.05: word = 'shown' if mean > 0 else 'opposite shown'
         elif half is not None and one['margin'] and abs(mean) + half <= one['margin']: word = 'level'

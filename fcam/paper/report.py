@@ -20,7 +20,7 @@ from ..core.checks import check_count
 from ..core.files import write_file, write_json
 from .experiments import Difference, encoder_of, Experiment, holm, mean_interval
 from .experiments import paired_difference, training_of, transport_rules, verdict
-from .experiments import stages, verdict_words
+from .experiments import stages
 from .laboratory import Laboratory, read_training
 from ..runs.record import machine
 
@@ -349,9 +349,9 @@ def result_page(
 def claims_table(
     found:dict, # name of an experiment to its `read_results`
     link:callable=None, # gives the page of an experiment; default: no links
-    numbers:bool=True, # with the differences; without, the verdicts alone
+    numbers:bool=True, # with the size of each difference; without, the words alone
 )->str: # Markdown
-    "What the paper claims, with the deciding verdict; trainings where they are not three"
+    "What the paper claims, by which difference it was decided, and the verdict on each data set"
     sets = sorted({data for results in found.values() for data in results})
     def cell(result, key, column):
         claim = next((o for o in result.get('claims', ())
