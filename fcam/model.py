@@ -239,16 +239,22 @@ def _built_model(config, encoder):
     section, n = config['encoder'], check_count('n_features', config['n_features'])
     if not isinstance(section, dict) or not isinstance(section.get('name'), str):
         raise ValueError(f'encoder is {section!r:.80}: an object with a name is needed')
-    if section['name'] in _kept_in: import_module(_kept_in[section['name']])
-    if encoder is None and section['name'] not in saved_kinds['encoder']: raise ValueError(
+    patch_kinds, encoder_kinds = saved_kinds['patches'], saved_kinds['encoder']
+    if section['name'] in _kept_in:
+        kept = import_module(_kept_in[section['name']])
+        if encoder is not None and not isinstance(encoder, encoder_kinds[section['name']]):
+            frozen, encoder = encoder, None                        # whose cells are projected
+            patch_kinds = dict(Cells=lambda encoder: kept.Cells(
+                kept.load_encoder(encoder, module=frozen, device='cpu')))
+    if encoder is None and section['name'] not in encoder_kinds: raise ValueError(
         f'the model was saved with the encoder {section["name"]}: '
         'pass one as load_fcam(path, encoder=...)')
     if not isinstance(config['fcam'], str):
         raise ValueError(f'fcam is {config["fcam"]!r:.80}: the version as text is needed')
     with torch.device('meta'):
-        if encoder is None: encoder = _build(config, 'encoder', saved_kinds['encoder'])
+        if encoder is None: encoder = _build(config, 'encoder', encoder_kinds)
         metric = _build(config, 'metric', saved_kinds['metric'])
-    patches = _build(config, 'patches', saved_kinds['patches'], default='RandomPatches')
+    patches = _build(config, 'patches', patch_kinds, default='RandomPatches')
     found = n_features_of(encoder, patches.size)
     if found != n: raise ValueError(f'the saved encoder gives {n} features and this one {found}: '
                                     'give load_fcam the encoder that was saved')
@@ -258,7 +264,7 @@ def _built_model(config, encoder):
 
 def load_fcam(
     path, # the folder that `save_fcam` wrote, or what else `find_model` takes
-    encoder:nn.Module=None, # where it was no ResNet12: the same module, its weights are overwritten
+    encoder:nn.Module=None, # for one of your own: a trained one gets the weights, a frozen one has them
     device=None, # default: the GPU where there is one
     precision:str='auto', # or 'float32', 'bfloat16', 'float16': the model's `precision`
 )->FCAM:

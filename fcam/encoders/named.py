@@ -373,8 +373,12 @@ def load_encoder(
     "An encoder as it was saved; `ValueError` where its weights are others than they were"
     if not isinstance(saved, dict): saved = json.loads(user_path(saved).read_text(encoding='utf-8'))
     names = 'size', 'how', 'cells', 'pretrained'
-    made = named_encoder(saved['name'] if module is None else module, device=device,
-                         **{name: saved[name] for name in names})
+    try: made = named_encoder(saved['name'] if module is None else module, device=device,
+                              **{name: saved[name] for name in names})
+    except ValueError as error:
+        if module is not None: raise
+        raise ValueError(f'{error} (if it was a module of your own, give it: '
+            'load_fcam(path, encoder=module) or load_encoder(saved, module=module))') from None
     made.name, made.preprocessing = saved['name'], saved['preprocessing']
     made.crops, found = RandomPatches(**saved['crops']), weights_checksum(made.model)
     if found == saved['checksum']: return made
