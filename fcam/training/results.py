@@ -221,7 +221,7 @@ def table_text(
     "A table as it is printed, and what its numbers are; * marks stages that kept their start"
     n_way, n_query = table.attrs['n_way'], table.attrs['n_query']
     marked = {stage: f'{stage} *' for stage in table.attrs.get('start_kept', [])}
-    note = '; * each epoch was worse than the start of the stage, whose weights stay'
+    note = '; * each epoch was clearly worse than the start of the stage, whose weights stay'
     return (f'\n{table.replace({"stage": marked}).to_string(index=False)}\n\n'
             f'{n_way}-way accuracy on {n_classes} test classes, {episode_counts(table)}, '
             f'{n_query} queries a class, 95 % intervals over the episodes' + note*bool(marked))
