@@ -264,7 +264,7 @@ def _built_model(config, encoder):
 
 def load_fcam(
     path, # the folder that `save_fcam` wrote, or what else `find_model` takes
-    encoder:nn.Module=None, # one of your own: a trained one gets the weights, a frozen one has them
+    encoder:nn.Module=None, # your own: a trained one gets its weights here, a frozen one has them
     device=None, # default: the GPU where there is one
     precision:str='auto', # or 'float32', 'bfloat16', 'float16': the model's `precision`
 )->FCAM:
