@@ -82,7 +82,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         rule:str='auto', # name of the rule that classifies; 'auto' chooses one by a competition
         how:str='cells', # parts of a picture: a grid ('cells'), random 'crops', or 'both'
         cells:int=5, # cells a side of a local set; models of ours have crops of their own instead
-        size:int=None, # side of the pictures in pixels; default: the encoder's
+        size:int=None, # side of the pictures in pixels; default: the encoder's, as models of ours
         candidates:int=None, # compare only with so many classes, most similar as a whole
         none_of_these:float=None, # about this share of known pictures gets this answer, to 0.5
         batch_size:int=32, # pictures that are embedded together
@@ -119,6 +119,9 @@ def _prepare(self:FewShotClassifier):
         self.encoder_ = load_fcam(encoder, device=device)
     else: self.encoder_ = named_encoder(encoder, size=self.size, how=self.how, cells=self.cells,
                                         device=device)
+    if isinstance(self.encoder_, FCAM) and (self.size is not None or self.how == 'both'):
+        raise ValueError('size and how are for encoders by name; a model of ours has crops of its '
+                         'own, which are as large as it was trained with: leave them out')
     if self.rule == 'structured_fc' and not isinstance(self.encoder_, FCAM): raise ValueError(
         'structured_fc is for models of this package: take another rule, or another encoder')
     if encoder == 'cifar_fs' and self.verbose: print(
@@ -313,9 +316,8 @@ def partial_fit(self:FewShotClassifier,
     classes=None, # not needed: classes may come at any time; scikit-learn passes it
 )->FewShotClassifier: # itself
     "Adds pictures or classes to those that are there, all or none; without any it is `fit`"
-    if not hasattr(self, 'bank_'): return self.fit(X, y)
     before = dict(vars(self))
-    try: return self._add(X, y, first=False)
+    try: return self._add(X, y, first=False) if hasattr(self, 'bank_') else self.fit(X, y)
     except BaseException:
         vars(self).clear()
         vars(self).update(before)

@@ -219,8 +219,9 @@ def dls(self:FewShotData,
     from fastai.data.core import DataLoaders    # fastai takes a second, and not everybody trains
     from fcam.images.loaders import StoreLoader
     check_count('bs', bs)
-    if drop_last and len(self.train) < bs:
-        raise ValueError(f'{len(self.train)} training images do not fill one batch of {bs}: '
+    if n_images is not None: check_count('n_images', n_images)
+    if drop_last and (n := n_images or len(self.train)) < bs:
+        raise ValueError(f'{n} training images do not fill one batch of {bs}: '
                          'lower bs, or give drop_last=False')
     device = self.device if device is None else torch.device(device)
     train = StoreLoader(self.train, bs=bs, shuffle=shuffle, drop_last=drop_last, device=device,

@@ -139,7 +139,8 @@ def image_lists(
     for name, images in support.items():
         if str(name) in found:
             raise ValueError(f'two classes are called {str(name)!r}: give each its own name')
-        single = isinstance(images, (str, bytes, dict)) or not hasattr(images, '__iter__')
+        single = isinstance(images, (str, bytes, dict)) or hasattr(images, 'read')
+        single = single or not hasattr(images, '__iter__')
         if single or getattr(images, 'ndim', 4) in (2, 3): raise ValueError(
             f'class {name!r} is a single {type(images).__name__}: give a list of images')
         found[str(name)] = list(images)

@@ -148,6 +148,12 @@ class Mirrored(nn.Module):
     ):
         return (self.encoder(x) + self.encoder(x.flip(-1)))/2
 
+def _mirrored(encoder, patches):
+    "`Mirrored`; `ValueError` for the cells of a frozen encoder, which have no mirror image"
+    if hasattr(patches, 'encoder'): raise ValueError('mirror averages over a patch and its mirror '
+        'image, which the cells of a frozen encoder do not have: leave it out')
+    return Mirrored(encoder)
+
 # %% ../nbs/09_evaluate.ipynb #a0ce85d1
 class FreshFeatures:
     "Features with new crops for every episode; call it as `features(images, episodes)`"
@@ -367,7 +373,7 @@ def task_features(
     mirror:bool=False, # features averaged over a patch and its mirror image
 )->FreshFeatures: # or a `FeatureBank`, where crops are not fresh
     "What `evaluate` takes for these tasks; `ValueError` for tasks that cannot be drawn"
-    if mirror: encoder = Mirrored(encoder)
+    if mirror: encoder = _mirrored(encoder, patches)
     how = dict(seed=tasks[0].seed, precision=precision)
     drawn = {task.counted(): task.draw(store) for task in tasks}
     if fresh: features = FreshFeatures(encoder, store, patches, **how)
@@ -387,7 +393,7 @@ def mean_feature(
     mirror:bool=False, # of features averaged over a patch and its mirror image
 )->Tensor: # `(n_features,)`, float32
     "The mean over images and their patches"
-    if mirror: encoder = Mirrored(encoder)
+    if mirror: encoder = _mirrored(encoder, patches)
     order = torch.randperm(len(store), generator=named_generator(seed, Stream.mean_images))
     bank = FeatureBank(encoder, store, patches, seed=seed, precision=precision,
                        images=order[:check_count('n_images', n_images)])

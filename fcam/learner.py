@@ -104,6 +104,8 @@ def _as_cells(data, encoder, device):
     if not isinstance(encoder, NamedEncoder): encoder = named_encoder(encoder, device=device)
     return embed_cells(data, Cells(encoder))
 
+_of_pictures = 'width', 'n_patches', 'patch_size', 'crops'     # what cells have of their own
+
 def fcam_learner(
     data:FewShotData, # images of base, validation and new classes; or the path of their folder
     encoder:nn.Module=None, # default: ResNet12 of the preset's width; if frozen also a name
@@ -125,6 +127,9 @@ def fcam_learner(
     elif not isinstance(encoder, (nn.Module, type(None))): raise ValueError(f'encoder is '
         f'{encoder!r:.80}: give a network, such as ResNet12(64), or leave it out and set width; '
         'a name goes with train_encoder=False')
+    fixed = ('width',)*(encoder is not None) if train_encoder else _of_pictures
+    if given := [name for name in fixed if settings.get(name) is not None]: raise ValueError(
+        f'{given[0]} is that of the encoder that is given: leave it out')
     preset, device = choose_preset(data, preset, **settings), choose_device(join(device))
     check_precision(precision, device)
     check_tasks(data, preset.n_query)
@@ -142,10 +147,14 @@ def fcam_learner(
         facts = run_facts(preset, data, seed, device, precision, start=start and start.facts)
         run = RunFolder(folder, facts)
         precision = run.facts['precision']
-    precision = from_main(lambda: choose_precision(precision, device))
-    learn = FCAMLearner(data, encoder, preset, device=device, cbs=cbs, precision=precision)
-    if start: learn.initial_weights = start.put(learn.model)
-    if run: _restore(learn, run)
+    try:
+        precision = from_main(lambda: choose_precision(precision, device))
+        learn = FCAMLearner(data, encoder, preset, device=device, cbs=cbs, precision=precision)
+        if start: learn.initial_weights = start.put(learn.model)
+        if run: _restore(learn, run)
+    except BaseException:
+        if run: run.release()                                   # which the traceback keeps alive
+        raise
     return learn
 
 # %% ../nbs/11_learner.ipynb #1cd98bbe
@@ -181,8 +190,10 @@ def release(self:FCAMLearner):
 @patch
 def _remaining_stages(self:FCAMLearner, call, plan):
     "The stages of a call that are not over (None: all are), and the state of the first or None"
-    if self.run_folder: return self.run_folder.remaining(call, plan)
-    return list(plan), None
+    if not self.run_folder: return list(plan), None
+    stages, state = self.run_folder.remaining(call, plan)
+    if state: self.history[:] = state['history']                # without epochs that were lost
+    return stages, state
 
 @patch
 def _fit(self:FCAMLearner, fitted, call, stage, n_epochs, modules, state, start_accuracy):

@@ -233,13 +233,13 @@ class RandomPatches:
     )->'RandomPatches': # another one, or itself where nothing differs
         "The same with other settings; `ValueError` for those out of range"
         differ = {name: value for name, value in settings.items() if value is not None}
-        return RandomPatches(**self.settings() | differ) if differ else self
+        return type(self)(**self.settings() | differ) if differ else self
     def __repr__(self):
         def rounded(x):
             if isinstance(x, (list, tuple)): return type(x)(map(rounded, x))
             return round(x, 4) if isinstance(x, float) else x
         settings = ', '.join(f'{name}={rounded(o)!r}' for name, o in self.settings().items())
-        return f'RandomPatches({settings})'
+        return f'{type(self).__name__}({settings})'
 
 # %% ../nbs/03_patches.ipynb #9477de3a
 @patch
@@ -362,6 +362,9 @@ class AugmentedPatches(RandomPatches):
         super().__init__(**settings)
         self.padded = check_switch('padded', padded)
         self.jitter = check_number('jitter', jitter, '[0, 1)')
+    def settings(self)->dict:
+        "Those of `RandomPatches`, and its own"
+        return super().settings() | dict(padded=self.padded, jitter=self.jitter)
     def draw(self,
         sizes:Tensor, # `(b, 2)` integers, height and width of each image in pixels
         n_patches:int=None, # None: `self.n_patches`

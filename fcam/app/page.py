@@ -17,15 +17,19 @@ from .visit import example_classes, unpack_classes, Visit
 from ..images.folders import class_files, left_out_line
 
 # %% ../../nbs/app/page.ipynb #4e9c2906
+_failures = ValueError, OSError, ImportError    # whose text is for the visitor
+
 def page_values(
     visit, # `Visit`, whose notes are shown and then forgotten
     chosen=None, # path of the new picture whose details are shown; None: the first in doubt
     part:int=None, # of it; None: the one that counts most
 )->dict: # name of a part of the page to its value
     "What the page shows of a visit; errors of the classifier become a sentence in its status"
-    begin, names, answers = time.perf_counter(), list(visit.named()), []
+    begin, names, answers, failed = time.perf_counter(), list(visit.named()), [], False
     try: answers = visit.answer()
-    except (ValueError, OSError, ImportError) as error: visit.notes.append(str(error))
+    except _failures as error:
+        visit.notes.append(str(error))
+        failed = True
     took, status = time.perf_counter() - begin, '\n'.join(visit.notes)
     visit.notes = []
     def caption(o):
@@ -34,7 +38,7 @@ def page_values(
     if answers: status += (f'\n{len(answers)} new pictures answered in {took:.1f} s, those in most '
         f'doubt first. Encoder {visit.encoder}, rule {visit.clf.rule_}.')
     elif len(names) < 2: status += '\nGive pictures of two classes at least, each with a name.'
-    else: status += '\nThe classes are ready: give new pictures.'
+    elif not failed: status += '\nThe classes are ready: give new pictures.'
     visit.order = [o['picture'] for o in answers]
     results = [(str(visit.small(o['picture'])), caption(o)) for o in answers]
     values = dict(status=status.strip(), results=results, answer='', bars=None, names=names,
@@ -74,10 +78,12 @@ class _Visits:
 
     def open(self):
         "The key of a visit with the folder that was given, or the example"
+        try: classes = self.folder and class_files(self.folder, left_out := {})
+        except _failures as error: raise gr.Error(str(error)) from None    # it was there before
         key = os.urandom(16).hex()
         self.by_key[key] = visit = Visit(self.encoder, parent=self.parent)
-        if self.folder is None: self.fill_example(visit)
-        else: self.fill(visit, class_files(self.folder, left := {}), left)
+        if classes is None: self.fill_example(visit)
+        else: self.fill(visit, classes, left_out)
         return key
 
     def close(self, key):
@@ -245,7 +251,7 @@ class _Page:
         def run(key, version, *given):
             with (visit := self.visit(key)).lock:
                 try: details = action(visit, *given)
-                except (ValueError, OSError) as error: details = visit.notes.append(str(error))
+                except _failures as error: details = visit.notes.append(str(error))
                 if details is False: return [gr.skip()]*len(self.outputs)
                 return [version + rows, *self.values(visit, **details or {})]
         public = dict(api_name=api_name) if api_name else dict(api_visibility='private')
@@ -298,13 +304,13 @@ class _Page:
         "The path of the zip"
         with (visit := self.visit(key)).lock:
             try: return str(visit.take_along())
-            except ValueError as error: raise gr.Error(str(error)) from None
+            except _failures as error: raise gr.Error(str(error)) from None
 
     def misleading(self, key):
         "The mistakes with their pictures, and the table of the competition"
         with (visit := self.visit(key)).lock:
             try: found = visit.mistakes()
-            except ValueError as error: raise gr.Error(str(error)) from None
+            except _failures as error: raise gr.Error(str(error)) from None
             shown = [(str(visit.small(o['picture'])), f'{o["class"]}, taken for {o["taken_for"]} '
                       f'({100*o["probability"]:.0f} %)') for o in found]
             table = None if visit.clf is None else visit.clf.competition_

@@ -283,7 +283,7 @@ def folder_name(
     name:str, # of a class, any text
 )->str:
     "A name that is safe for a folder everywhere: no `/`, no `..`, no `<`"
-    safe = re.sub(r'[^\w .()-]', '_', name).strip('. ')[:80] or '_'
+    safe = re.sub('^_+', '_', re.sub(r'[^\w .()-]', '_', name).strip('. ')[:80]) or '_'
     is_device = re.fullmatch(r'(con|prn|aux|nul|com\d|lpt\d)(\..*)?', safe, re.I)    # of Windows
     return f'_{safe}' if is_device else safe
 
@@ -321,7 +321,9 @@ def take_along(self:Visit)->Path: # of a zip
     writer.writerow(['picture', 'label', 'by', *[f'p({name})' for name in names]])
     for o in answers: writer.writerow([o['picture'].name, o['label'], self.clf.rule_,
                                        *[f'{o["probs"][name]:.4f}' for name in names]])
-    for path, name in self.by_hand.items(): writer.writerow([path.name, name, 'hand'])
+    for name, paths in self.named().items():                    # as the classes are called now
+        for path in paths:
+            if path in self.by_hand: writer.writerow([path.name, name, 'hand'])
     folders = folder_names([*names, self.clf.none_label_])
     with zipfile.ZipFile(file, 'w') as packed:
         for name, paths in self.named().items():

@@ -75,7 +75,8 @@ def _train(options):
     else: place = results_folder(options.get('out'), f'runs/{name}', line)
     with place as folder:
         log, data = _load(options, folder, line)
-        if resume: facts, start = known | dict(machine=machine(device)), None
+        now = dict(machine=machine(device), source=data_options(options))    # may have moved
+        if resume: facts, start = known | now, None
         else:
             facts = _facts(options, known, data, device, line)
             start = facts.get('start')

@@ -26,8 +26,9 @@ def find_model(
     "The folder of a model; `FileNotFoundError` where the hub does not give it, else `ValueError`"
     text = os.fspath(place)
     if not text.startswith('hf:'):
-        path = user_path(text)
-        return path if path.exists() else packaged_models().get(text.rstrip('/'), path)
+        path = user_path(text)                       # a folder of data may have a model's name
+        is_model = path.is_file() or (path/'config.json').is_file()
+        return path if is_model else packaged_models().get(text.rstrip('/'), path)
     named = re.fullmatch(r'hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?/?', text)
     if not named: raise ValueError(
         f'{text!r} is no model of the hub: give hf://OWNER/NAME, or hf://OWNER/NAME@REVISION')

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from weakref import WeakValueDictionary
+from zlib import crc32
 
 import torch
 from fastprogress.fastprogress import progress_bar
@@ -17,6 +18,7 @@ from ..data import FewShotData
 from .named import load_encoder, NamedEncoder
 from ..images.store import ImageStore, split_images
 from ..model import saved_kinds
+from ..patches import named_generator, Stream
 
 # %% auto #0
 __all__ = ['Cells', 'Projection', 'CellData', 'embed_cells']
@@ -78,7 +80,7 @@ class Cells:
         images:Tensor, # `(b, 3, h, w)` or flat bytes, or what `embed_cells` keeps, `(b, n, d, 1)`
         sizes=None, # `(b, 2)`, height and width of each, for pictures of several sizes
         n_patches:int=None, # None, or as many as there are
-        generator:torch.Generator=None, # of crops, where the local sets have crops
+        generator:torch.Generator=None, # not used: the pixels of a picture name that of its crops
     )->Tensor: # `(b, n_patches, d, 1, 1)` float32
         "The local set of each image, by the encoder on the device of `images`"
         self.replace(n_patches=None if n_patches == self.n_patches else n_patches)
@@ -87,7 +89,9 @@ class Cells:
         pictures = [o.permute(1, 2, 0).cpu().numpy() for o in split_images(images, sizes)]
         x = torch.stack([self.encoder.transform(picture) for picture in pictures])
         encoder, x = self.encoder.to(images.device), x.to(images.device)
-        return encoder.local(x, generator=generator)[0].float()[..., None, None]
+        names = [crc32(picture.tobytes()) for picture in pictures]
+        generators = [named_generator(0, Stream.query_crops, name) for name in names]
+        return encoder.local(x, generators)[0].float()[..., None, None]
     def __deepcopy__(self, memo): return self          # the encoder rests: all copies have the same
 
 saved_kinds['patches']['Cells'] = Cells

@@ -42,14 +42,11 @@ def embed_pictures(
         return Bank(local, local.mean(1), boxes=torch.stack(shares))
     device = next((p.device for p in encoder.parameters()), torch.device('cpu'))
     x = torch.stack([encoder.transform(image) for image in images]).to(device)
-    found, by_cells = encoder.features(x), encoder.how == 'cells'
-    if by_cells: sets = [encoder.local(x, features=found)]
-    else: sets = [encoder.local(one[None], stream(image), (cells[None], *found[1:]))
-                  for one, image, cells in zip(x, images, found[0])]
-    local, (h, w) = torch.cat([one for one, _ in sets]), sets[0][1]
+    found = encoder.features(x)
+    local, (h, w) = encoder.local(x, list(map(stream, images)), found)
     cells = torch.tensor([[i/h, j/w, 1/h, 1/w] for i in range(h) for j in range(w)]).view(-1, 4)
     size, shares = x.shape[-2:], [cells]*len(images)
-    if not by_cells:
+    if encoder.how != 'cells':
         shares = [torch.cat([cells, drawn(encoder.crops, size, image)[2]]) for image in images]
     if not (local.isfinite().all() and found[2].isfinite().all()): raise ValueError(
         f'{encoder.name} gives features that are not finite: its weights are broken')

@@ -28,6 +28,7 @@ from ..core.files import user_path, write_json
 from ..core.models import find_model, is_our_model, packaged_models
 from ..encoder import ResNet12
 from ..images.pixels import load_image
+from ..images.store import move
 from ..model import FCAM, load_fcam
 from ..patches import RandomPatches
 
@@ -149,7 +150,7 @@ NamedEncoder.forward = NamedEncoder.whole
 @patch
 def local(self:NamedEncoder,
     x:Tensor, # `(b, 3, size, size)`
-    generator:torch.Generator=None, # of the crops
+    generators:list=None, # of the crops, one a picture; default: torch's own
     features:tuple=None, # what `features` gave of the same pictures; default: computed
 )->tuple: # `(b, n, d)` and `(h, w)`: the first h*w vectors are cells, the others crops
     "The local vectors of each picture"
@@ -161,8 +162,12 @@ def local(self:NamedEncoder,
             cells = F.adaptive_avg_pool2d(places, grid).flatten(2).mT
         vectors.append(cells)
     if self.how != 'cells':
-        crops = self.crops(x, generator=generator)
-        vectors.append(self.whole(crops.flatten(0, 1)).unflatten(0, crops.shape[:2]))
+        drawn = [self.crops.draw(torch.tensor([x.shape[-2:]]), generator=generator)
+                 for generator in generators or [None]*len(x)]
+        boxes, flips = (move(torch.cat(o), x.device) for o in zip(*drawn))
+        crops = self.crops.cut(x, boxes, flips)
+        found = [self.whole(part) for part in crops.flatten(0, 1).split(64)]
+        vectors.append(torch.cat(found).unflatten(0, crops.shape[:2]))
     return torch.cat(vectors, 1), grid
 
 @patch

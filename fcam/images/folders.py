@@ -35,8 +35,11 @@ def image_files(
             f'the folder {str(error.filename)!r} cannot be read: {error.strerror}; change its '
             'permissions; a training can leave it out (skip_broken=True, --skip_broken)')
         found.setdefault('folders that cannot be read', []).append(Path(error.filename))
-    for path, folders, names in os.walk(folder, onerror=unreadable):
-        folders[:] = [name for name in folders if not name.startswith(_SYSTEM)]
+    seen = set()                                             # a link may lead to where it lies
+    for path, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
+        if (place := os.path.realpath(path)) in seen: folders[:], names = [], []
+        seen.add(place)
+        folders[:] = sorted(name for name in folders if not name.startswith(_SYSTEM))
         files += [Path(path)/name for name in names if not name.startswith('.')]
     if any(o.suffix.lower() in heic for o in files):
         from fcam.images.pixels import known_formats        # torch and Pillow, only for these

@@ -156,7 +156,9 @@ def load_image(
         pixels = _one_size(image, single=True)[0].permute(1, 2, 0)
         return Image.fromarray(pixels.cpu().numpy())
     try: return _rgb(image)
-    except (OSError, ValueError) as e: raise ValueError(f'the image cannot be read: {e}') from e
+    except (AssertionError, OSError, ValueError) as e:         # the first where it is closed
+        reason = str(e) or 'it is closed: open it again'
+        raise ValueError(f'the image cannot be read: {reason}') from e
 
 # %% ../../nbs/images/pixels.ipynb #0d9b679e
 _JPEG = 'JPEG', 'MPO'                     # MPO: what some cameras write, JPEG with a second image
