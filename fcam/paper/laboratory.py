@@ -32,7 +32,7 @@ from ..model import FCAM, load_fcam
 from .experiments import encoder_of, Experiment, paired_difference, Row, Training
 from .experiments import training_of, transport_rules
 from .measures import mean_features, plan_measures, silhouettes, task_times
-from ..runs.record import RunLog
+from ..runs.record import machine, RunLog
 from ..runs.run import StageProgress
 from ..training.presets import Preset
 from ..training.stages import metric_of, temperature_of
@@ -66,6 +66,10 @@ class Laboratory:
         self.data = dict(data=data) | (dict(other=other) if other else {})
         self.fingerprints = {name: one.fingerprint() for name, one in self.data.items()}
         self._bank_key, self._bank = None, None
+        known = {*data.train.classes, *data.valid.classes}
+        if other and (seen := known.intersection(other.test.classes)): raise ValueError(
+            f'{min(seen)!r} is a test class of {other.name} and a training or validation class of '
+            f'{data.name}: its accuracy would be no test, so take another data set')
     def has_data(self,
         row:Row, # that would be measured
     )->bool:
@@ -100,6 +104,7 @@ def trained(self:Laboratory,
         stage = training.start.part
         if stage == 'calibration': stage = f'calibration ({training.network})'
         start = self.trained(training.start)/'stages'/stage
+    self._bank_key, self._bank = None, None                     # the memory is for the training
     self.log.line(f'training {folder.name}, seed {training.seed}')
     data, preset = self.data['data'], training.preset
     progress = StageProgress(self.log)
@@ -208,6 +213,8 @@ def _accuracy(lab, row, seed, shots):
 def _during(lab, row, seed, shots):
     "The accuracy of the teacher before calibration and along it"
     training, tasks, found = training_of(row, lab.preset, seed), lab.tasks(row, seed, (1,)), {}
+    if not training.start: raise ValueError(
+        f'{row.name} is measured from the end of the warm-up on: give warmup_epochs')
     folder, start = lab.trained(training), lab.trained(training.start)/'stages'/'warm-up'
     epochs = {0: start} | {int(path.name): path for path in sorted((folder/'epochs').iterdir())}
     for epoch, path in epochs.items():
@@ -258,6 +265,9 @@ def measurement_file(self:Laboratory,
         decisive += [changed]*bool(changed)
     if self.structured and row.rule in transport_rules:
         decisive += [self.preset.sfc_epochs, self.preset.sfc_lr]
+    if row.measure == 'time':                                  # of this machine alone
+        about = machine(self.device)
+        decisive += [about.get(k) for k in ('device', 'gpu', 'processor', 'threads')]
     text = json.dumps(decisive, sort_keys=True, default=asdict)
     name = blake2b(text.encode(), digest_size=8).hexdigest()
     return self.folder/'measured'/f'{name}.json'

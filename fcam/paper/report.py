@@ -54,8 +54,10 @@ class Report:
         lab, name, shots = self.lab, self.experiment.name, self.experiment.shots
         if self.left_out: lab.log.line(f'{name} across two data sets needs a second one, and none '
                                        f'is at hand: {len(self.left_out)} rows are left out')
-        def is_known(row): return lab.has_data(row) and all(
-            lab.measurement_file(row, seed, shots).is_file() for seed in self.seeds)
+        def is_known(row):
+            try: return lab.has_data(row) and all(
+                lab.measurement_file(row, seed, shots).is_file() for seed in self.seeds)
+            except ValueError: return False                    # with settings that it cannot have
         known = [row for row in self.experiment.rows if row not in self.rows and is_known(row)]
         for seed in self.seeds:
             for i, row in enumerate([*self.rows, *known]):
@@ -65,7 +67,7 @@ class Report:
                 numbers = ', '.join(f'{name} {o.mean().item():.2f}' for name, o in found.items())
                 lab.log.line(f'{name}, seed {seed}, row {i + 1} of {len(self.rows)}: {row.name}: '
                              f'{numbers}')
-            self.write()
+            if self.values: self.write()                       # else there may be a report of before
         return self
 
     def write(self):
@@ -263,9 +265,10 @@ def _conditions(result):
     counts = {name: o['n'] for name, o in result['rows'][0]['ours'].items()}
     tasks = ', '.join(f'{n} {name}' for name, n in counts.items() if name.endswith('-shot'))
     tasks = tasks or f'{max(counts.values())} values a column'
+    device = result['machine'].get('gpu', result['machine']['processor'])
     return (f'Size {result["size"]}; {"; ".join(result["data"].values())}; seeds '
             f'{result["seeds"]}, each with its own training and its own tasks ({tasks}){several}; '
-            f'{result["precision"]} on {result["machine"]["processor"]}, '
+            f'{result["precision"]} on {device}, '
             f'{libraries}. In bold the primary difference. Each interval is that of one '
             "difference; *shown*, *opposite shown* and *smaller than the paper's* of all but the "
             'primary one are corrected for their number (Holm), so an interval may exclude zero, '
