@@ -67,7 +67,7 @@ class Report:
                 numbers = ', '.join(f'{name} {o.mean().item():.2f}' for name, o in found.items())
                 lab.log.line(f'{name}, seed {seed}, row {i + 1} of {len(self.rows)}: {row.name}: '
                              f'{numbers}')
-            if self.values: self.write()                       # else there may be a report of before
+            if self.values: self.write()                       # else an older one may be there
         return self
 
     def write(self):

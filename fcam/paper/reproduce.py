@@ -157,7 +157,7 @@ def fcam_reproduce(
     splits:str=None, # for a folder: a JSON file of class names, or a published split (cifar_fs)
     download:bool=False, # fetch CIFAR-100 or Omniglot if it is not there
     skip_broken:bool=False, # leave out image files that cannot be read, and count them
-    other:str=None, # second data set, for cross_domain; default with glyphs: cifar_fs where it is at hand
+    other:str=None, # second data set, for cross_domain; default for glyphs: cifar_fs, if at hand
     other_path:str=None, # where its files are
     other_splits:str=None, # for a folder: its split
     size:str=None, # small (default), full, tiny
