@@ -82,7 +82,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         rule:str='auto', # name of the rule that classifies; 'auto' chooses one by a competition
         how:str='cells', # parts of a picture: a grid ('cells'), random 'crops', or 'both'
         cells:int=5, # cells a side of a local set; models of ours have crops of their own instead
-        size:int=None, # side of the pictures in pixels; default: the encoder's, as models of ours
+        size:int=None, # side of the pictures, for encoders by name; default: the encoder's
         candidates:int=None, # compare only with so many classes, most similar as a whole
         none_of_these:float=None, # about this share of known pictures gets this answer, to 0.5
         batch_size:int=32, # pictures that are embedded together

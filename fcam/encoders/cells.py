@@ -89,8 +89,8 @@ class Cells:
         pictures = [o.permute(1, 2, 0).cpu().numpy() for o in split_images(images, sizes)]
         x = torch.stack([self.encoder.transform(picture) for picture in pictures])
         encoder, x = self.encoder.to(images.device), x.to(images.device)
-        names = [crc32(picture.tobytes()) for picture in pictures]
-        generators = [named_generator(0, Stream.query_crops, name) for name in names]
+        names = (crc32(picture.tobytes()) for picture in pictures)           # for crops alone
+        generators = (named_generator(0, Stream.query_crops, name) for name in names)
         return encoder.local(x, generators)[0].float()[..., None, None]
     def __deepcopy__(self, memo): return self          # the encoder rests: all copies have the same
 

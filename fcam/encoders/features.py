@@ -43,7 +43,7 @@ def embed_pictures(
     device = next((p.device for p in encoder.parameters()), torch.device('cpu'))
     x = torch.stack([encoder.transform(image) for image in images]).to(device)
     found = encoder.features(x)
-    local, (h, w) = encoder.local(x, list(map(stream, images)), found)
+    local, (h, w) = encoder.local(x, map(stream, images), found)
     cells = torch.tensor([[i/h, j/w, 1/h, 1/w] for i in range(h) for j in range(w)]).view(-1, 4)
     size, shares = x.shape[-2:], [cells]*len(images)
     if encoder.how != 'cells':

@@ -150,7 +150,7 @@ NamedEncoder.forward = NamedEncoder.whole
 @patch
 def local(self:NamedEncoder,
     x:Tensor, # `(b, 3, size, size)`
-    generators:list=None, # of the crops, one a picture; default: torch's own
+    generators=None, # of the crops, one a picture, where there are any; default: torch's own
     features:tuple=None, # what `features` gave of the same pictures; default: computed
 )->tuple: # `(b, n, d)` and `(h, w)`: the first h*w vectors are cells, the others crops
     "The local vectors of each picture"
