@@ -128,6 +128,11 @@ def _prepare(self:FewShotClassifier):
         "cifar_fs was trained on pictures of 32 pixels; for photographs pip install 'fcam[timm]' "
         "and FewShotClassifier('vit_small_patch14_reg4_dinov2.lvd142m') take more of the pixels")
 
+def _device_of(encoder):
+    "Where its features are; those of no encoder are on the CPU"
+    parameters = iter(()) if encoder is None else encoder.parameters()
+    return next((p.device for p in parameters), torch.device('cpu'))
+
 @patch
 def _cache_folder(self:FewShotClassifier):
     "Where in `cache` the features by this encoder, with its weights of now, are kept; or None"
@@ -143,8 +148,7 @@ def _features(self:FewShotClassifier, images, folder):
     encoder = self.encoder_
     if folder is None: return embed_pictures(encoder, images, self.seed)
     bank = kept_bank(images, folder, lambda images: embed_pictures(encoder, images, self.seed))
-    device = next((p.device for p in encoder.parameters()), torch.device('cpu'))
-    return Bank(*(None if part is None else part.to(device) for part in bank))
+    return Bank(*(None if part is None else part.to(_device_of(encoder)) for part in bank))
 
 @patch
 def _embed(self:FewShotClassifier, pictures, kept=None, broken=None):
@@ -496,7 +500,7 @@ def load(cls:FewShotClassifier,
         f'{folder} was made with other weights of the encoder, and its features would not fit: '
         'give the same ones as load(folder, encoder=...)')
     self = cls(given, device=device, **known['settings'])
-    tensors = load_file(folder/'features.safetensors', device=str(device))
+    tensors = load_file(folder/'features.safetensors', device=str(_device_of(encoder)))
     labels = tensors.pop('labels').cpu().numpy()
     self.encoder_, self.bank_ = encoder, Bank(**tensors, labels=labels)
     self.classes_ = np.array(known['classes'], dtype=known['dtype'])

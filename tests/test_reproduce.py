@@ -3,7 +3,7 @@ import json, os, signal, subprocess, sys, time
 from pathlib import Path
 
 start = 'import sys; from fcam.paper.reproduce import reproduce_command; sys.argv[0] = "fcam_reproduce"; reproduce_command()'
-options = ['--size', 'tiny', '--seeds', '1', '--rows', 'both', '--precision', 'float32', '--set', 'warmup_epochs=3', '--set', 'calibration_epochs=3']
+options = ['--size', 'tiny', '--seeds', '1', '--rows', 'both', '--precision', 'float32', '--device', 'cpu', '--set', 'warmup_epochs=3', '--set', 'calibration_epochs=3']
 environment = {**os.environ, 'OMP_NUM_THREADS': '1', 'MPLBACKEND': 'Agg',
                'PYTHONPATH': os.pathsep.join([str(Path(__file__).resolve().parent.parent), os.environ.get('PYTHONPATH', '')])}
 

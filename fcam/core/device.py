@@ -30,10 +30,10 @@ def choose_device(
 # %% ../../nbs/core/device.ipynb #75b80885
 def run_on_gpu(
     check, # a function without arguments; its variables end with it
-):
+): # what it gives
     "Call `check` where there is a GPU, else print that it is left out; leaves no memory taken"
     if not torch.cuda.is_available(): return print('There is no GPU: left out')
-    try: check()
+    try: return check()
     finally:
         gc.collect()
         torch.cuda.empty_cache()

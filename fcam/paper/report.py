@@ -318,6 +318,8 @@ def read_results(
         found[f'{data}, {size}' if data in found else data] = read_result(path)
     return found or {'': read_result(Path(folder)/f'{experiment}.json')}
 
+def _kind(machine): return 'GPU' if 'gpu' in machine else 'processor'
+
 def _named(claim):
     "A difference and its column"
     name, column = claim['claim'], claim['column']
@@ -364,6 +366,7 @@ def claims_table(
         mark = r'\*'*any(_at_start(row) for row in result['rows'] if row['name'] in names)
         n = len(result['seeds'])
         mark += {1: ' (one training)', 3: ''}.get(n, f' ({n} trainings)') # 3 by default
+        if column.startswith('ms '): mark += f' on a {_kind(result["machine"])}'
         against = _against(result, claim)
         end = f'; {against}' if against else ''
         if not numbers: return claim['verdict'] + mark + end
