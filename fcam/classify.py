@@ -129,8 +129,8 @@ def _prepare(self:FewShotClassifier):
         "and FewShotClassifier('vit_small_patch14_reg4_dinov2.lvd142m') take more of the pixels")
 
 def _device_of(encoder):
-    "Where its features are; those of no encoder are on the CPU"
-    parameters = iter(()) if encoder is None else encoder.parameters()
+    "The device of an encoder's features; the CPU where there is no encoder"
+    parameters = [] if encoder is None else encoder.parameters()
     return next((p.device for p in parameters), torch.device('cpu'))
 
 @patch

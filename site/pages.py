@@ -213,7 +213,7 @@ def short_paths(
 def say_gpu(
     cell, # of a notebook
 ):
-    "Folds a cell that no GPU has run, with a first line in place of its output"
+    "Folds a `cuda` cell without a stored output, with a first line in its place"
     if cell.cell_type != 'code' or 'cuda' not in cell.directives_: return
     printed = [''.join(output.get('text', '')) for output in cell.get('outputs', [])]
     if not all(re.fullmatch(r'(There is no GPU: left out\s*)+', text) for text in printed): return

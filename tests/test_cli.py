@@ -167,10 +167,10 @@ def test_packaged_model_names_a_class_at_once(shapes, tmp_path):
     row, = [line for line in done.stdout.splitlines() if 'disc.png' in line]
     assert 'disc' in row.replace('disc.png', ''), done.stdout
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason='on a GPU the second run may be rounded in another way')
 def test_run_is_repeated_with_another_option(run, here, tmp_path):
     passed(here('fcam_train --config {model}/result.json --module_epochs 0 --joint_epochs 0 --out again', model=run.folder))
-    again, first = ([float(row['train_loss']) for row in history(folder)[:2]] for folder in (tmp_path/'again', run.folder))
-    assert again == pytest.approx(first, rel=0.1*torch.cuda.is_available()), 'only a GPU rounds anew'
+    assert [row['train_loss'] for row in history(tmp_path/'again')] == [row['train_loss'] for row in history(run.folder)[:2]]
 
 # ---- names, pipes, terminals
 

@@ -30,7 +30,7 @@ def choose_device(
 # %% ../../nbs/core/device.ipynb #75b80885
 def run_on_gpu(
     check, # a function without arguments; its variables end with it
-): # what it gives
+): # what `check` returns; None without a GPU
     "Call `check` where there is a GPU, else print that it is left out; leaves no memory taken"
     if not torch.cuda.is_available(): return print('There is no GPU: left out')
     try: return check()

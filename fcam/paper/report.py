@@ -318,8 +318,6 @@ def read_results(
         found[f'{data}, {size}' if data in found else data] = read_result(path)
     return found or {'': read_result(Path(folder)/f'{experiment}.json')}
 
-def _kind(machine): return 'GPU' if 'gpu' in machine else 'processor'
-
 def _named(claim):
     "A difference and its column"
     name, column = claim['claim'], claim['column']
@@ -347,7 +345,8 @@ def result_page(
     for name, result in results.items():
         text = report_text(result).split('\n\n', 1)[1].strip()
         command = result.get('command_line', f'fcam_reproduce {result["experiment"]}')
-        parts += [f'### On {name}', f'`{command}` took {result["seconds"]:.0f} s, and gave:', text,
+        parts += [f'### On {name}', f'`{command}`, '
+                  f'{result["seconds"]:.0f} s of training and measuring:', text,
                   f'{result["claim"]} ' + ' '.join(_decided(result))]
     return '\n\n'.join(parts)
 
@@ -366,7 +365,8 @@ def claims_table(
         mark = r'\*'*any(_at_start(row) for row in result['rows'] if row['name'] in names)
         n = len(result['seeds'])
         mark += {1: ' (one training)', 3: ''}.get(n, f' ({n} trainings)') # 3 by default
-        if column.startswith('ms '): mark += f' on a {_kind(result["machine"])}'
+        if column.startswith('ms '):
+            mark += ' on a GPU' if result['machine'].get('gpu') else ' on a processor'
         against = _against(result, claim)
         end = f'; {against}' if against else ''
         if not numbers: return claim['verdict'] + mark + end
