@@ -148,8 +148,7 @@ def _features(self:FewShotClassifier, images, folder):
     encoder = self.encoder_
     if folder is None: return embed_pictures(encoder, images, self.seed)
     bank = kept_bank(images, folder, lambda images: embed_pictures(encoder, images, self.seed))
-    device = _device_of(encoder)
-    return Bank(*(None if part is None else part.to(device) for part in bank))
+    return Bank(*(None if part is None else part.to(_device_of(encoder)) for part in bank))
 
 @patch
 def _embed(self:FewShotClassifier, pictures, kept=None, broken=None):
