@@ -219,8 +219,8 @@ _n_patches = Experiment('n_patches',
               for n in (9, 25))),
     paper={data: {f'Adaptive Metric, {n} patches': {'1-shot': accuracy, 'ms a task': ms}
                   for n, (accuracy, ms) in table.items()} for data, table in _milliseconds.items()},
-    n_seeds=1, shots=(1,), note='The time with EMD in the paper, with 9 patches: 378.42 ms a task, '
-                                'with the Adaptive Metric 278.78 ms.')
+    shots=(1,), note='The time with EMD in the paper, with 9 patches: 378.42 ms a task, '
+                     'with the Adaptive Metric 278.78 ms.')
 
 # %% ../../nbs/paper/claims.ipynb #0e225b31
 _tsne = Experiment('tsne', 'Feature Calibration makes better clusters of new classes.', 'Figure 5',
