@@ -11,6 +11,7 @@ from copy import deepcopy
 from dataclasses import asdict, replace
 
 import torch
+from fastcore.meta import delegates
 from fastprogress.fastprogress import progress_bar
 from pandas import DataFrame
 from torch import nn
@@ -21,7 +22,7 @@ from ..core.checks import check_count
 from ..core.distributed import is_main
 from ..core.files import user_path
 from ..episodes import Task
-from ..evaluate import evaluate, mean_feature, task_features
+from ..evaluate import mean_feature
 from ..images.store import ImageStore
 from ..metric import AdaptiveMetric, CosineMetric, EMDMetric
 from ..model import FCAM, load_fcam
@@ -48,18 +49,11 @@ def _result_tasks(store, shots, n_episodes, n_query, seed, n_test):
 
 # %% ../../nbs/training/results.ipynb #ebb26b87
 def _same_encoder(a, b):
-    "Whether two models cut and embed alike: equal patches, views, weights and statistics"
-    if (repr(a.patches), a.n_views) != (repr(b.patches), b.n_views): return False
+    "Whether two models cut and embed alike: equal patches, views, precision and weights"
+    first, second = ((repr(o.patches), o.n_views, o.chosen_precision()) for o in (a, b))
+    if first != second: return False
     first, second = a.encoder.state_dict(), b.encoder.state_dict()
     return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
-
-def _column_scores(metric, bank, tasks, **kwargs):
-    "The accuracy of each column"
-    return {f'{task.n_shot}-shot': evaluate(metric, bank, task, **kwargs) for task in tasks}
-
-def _fewer(tasks, most):
-    "The tasks with at most so many episodes"
-    return [replace(task, n_episodes=min(task.n_episodes, most)) for task in tasks]
 
 def rule_name(
     model:FCAM, # whose metric
@@ -80,6 +74,7 @@ def chosen_rules(
     emd_episodes:int=600, # at most so many for slow rules; for 0 'all' leaves them out
 )->list: # of `Baseline`
     "The rules; `ValueError` for an unknown one, one twice, or a slow one where it has no episodes"
+    check_count('emd_episodes', emd_episodes, '[0, inf)')
     given = [baselines] if isinstance(baselines, (str, Baseline)) else list(baselines)
     every = [name for name, rule in Baseline.by_name.items()
              if not rule.transductive or name in given]
@@ -96,28 +91,21 @@ def chosen_rules(
     return rules
 
 # %% ../../nbs/training/results.ipynb #926e5e87
-def _with_mean(rule, model, train, precision, mirror=False):
+def _with_mean(rule, model, train, mirror=False):
     "SimpleShot with the mean of the classes that the model was trained on, where they are at hand"
     if rule.name != 'simpleshot' or rule.mean is not None or train is None: return rule
     if not set(train.classes) <= set(model.classes.get('train', ())): return rule
-    mean = mean_feature(model.encoder, train, model.patches, precision=precision,
-                        mirror=mirror)
+    mean = mean_feature(model.encoder, train, model.patches, mirror=mirror,
+                        precision=model.chosen_precision())
     return baseline('simpleshot', mean=mean)
 
-def _baseline_rows(rules, bank, tasks, emd_episodes):
-    "The columns of each rule"
-    def fitting(rule): return _fewer(tasks, emd_episodes) if rule.slow else tasks
-    return {rule.label: _column_scores(rule, bank, fitting(rule)) for rule in rules}
-
-def _plain_rows(model, bank, tasks, emd_episodes, rules):
-    "The columns of each rule that needs the encoder alone"
-    found, metric = {'prototype': _column_scores(CosineMetric(), bank, tasks)}, model.metric
-    if emd_episodes:
-        found['exact EMD'] = _column_scores(EMDMetric(), bank, _fewer(tasks, emd_episodes))
+def _plain_rules(model, emd_episodes):
+    "The metrics beside the model's own, which need its encoder alone"
+    rules, metric = {'prototype': CosineMetric()}, model.metric
+    if emd_episodes: rules['exact EMD'] = EMDMetric()
     if isinstance(metric, AdaptiveMetric) and rule_name(model) != 'Adaptive Metric (1, 0)':
-        paper = AdaptiveMetric(metric.n_features, modulated=False)
-        found['Adaptive Metric (1, 0)'] = _column_scores(paper, bank, tasks)
-    return found | _baseline_rows(rules, bank, tasks, emd_episodes)
+        rules['Adaptive Metric (1, 0)'] = AdaptiveMetric(metric.n_features, modulated=False)
+    return rules
 
 # %% ../../nbs/training/results.ipynb #d242f1e9
 def results_table(
@@ -133,33 +121,31 @@ def results_table(
     baselines=(), # more rules, as `chosen_rules`
     train:ImageStore=None, # images of the training classes, whose mean SimpleShot takes
 )->DataFrame: # of `Accuracy`; its `attrs` hold the task, and stages that kept their start
-    "Accuracy after every stage by several rules; `ValueError` for no model or impossible tasks"
-    if not isinstance(models, dict) or not models: raise ValueError(
-        f'models is {type(models).__name__} of no stage: give {{stage: FCAM}}, as load_stages does')
-    for stage, model in models.items():
-        if not isinstance(model, FCAM):
-            raise ValueError(f'the model of stage {stage!r} is {type(model).__name__}, not FCAM')
-        if not allow_seen: model.check_unseen(store)
-    rules = chosen_rules(baselines, check_count('emd_episodes', emd_episodes, '[0, 1000000]'))
-    precision, former, rows = model.chosen_precision(), None, []
-    tasks = _result_tasks(store, shots, n_episodes, n_query, seed=seed, n_test=model.n_test)
+    "Accuracy after every stage by several rules; `ValueError` for impossible tasks"
+    if not allow_seen:
+        for model in models.values(): model.check_unseen(store)
+    rules, features, rows = chosen_rules(baselines, emd_episodes), None, []
+    n_test = list(models.values())[-1].n_test
+    tasks = _result_tasks(store, shots, n_episodes, n_query, seed=seed, n_test=n_test)
+    how = dict(structured=False, emd_episodes=emd_episodes, allow_seen=True)
     for stage in progress_bar([*models], leave=False) if progress and is_main() else models:
         model = models[stage]
-        if former is None or not _same_encoder(former, model):
-            bank = None  # the former bank goes before the next one comes
-            bank = task_features(model.encoder, store, model.patches, tasks,
-                                 n_views=model.n_views, precision=precision)
-            own_rules = [_with_mean(rule, model, train, precision) for rule in rules]
-            plain = _plain_rows(model, bank, tasks, emd_episodes, own_rules)
-        name, former, own_tasks = rule_name(model), model, tasks
-        if emd_episodes and isinstance(model.metric, EMDMetric):
-            own_tasks = _fewer(tasks, emd_episodes)
+        if features is None or not _same_encoder(former, model):
+            features = None  # the former ones go before the next ones come
+            own_rules = [_with_mean(rule, model, train) for rule in rules]
+            plain = _plain_rules(model, emd_episodes) | {rule.label: rule for rule in own_rules}
+            plain, features = model.accuracies(store, tasks, plain, **how)
+        name, former = rule_name(model), model
         measured = name in plain and not isinstance(model.metric, AdaptiveMetric)  # its eps differs
-        own = plain[name] if measured else _column_scores(model.metric, bank, own_tasks)
-        rows += [dict(stage=stage, metric=k) | o for k, o in (plain | {name: own}).items()]
-    many = [task for task in own_tasks if task.n_shot > 1]
-    if many: rows.append(dict(stage=stage, metric=f'{name}, structured FC') | own
-        | _column_scores(model.metric, bank, many, structured=True, sfc=model.sfc))
+        own = {name: plain[name]} if measured else {}
+        if not own: own, _ = model.accuracies(store, tasks, {name: model.metric}, features=features,
+                                              **how)
+        rows += [dict(stage=stage, metric=k) | o for k, o in (plain | own).items()]
+    many, name = [task for task in tasks if task.n_shot > 1], f'{name}, structured FC'
+    if many:
+        trained, _ = model.accuracies(store, many, {name: model.metric}, features=features,
+                                      **how | dict(structured=True))
+        rows.append(dict(stage=stage, metric=name) | [*own.values()][0] | trained[name])
     last = {rule.label for rule in rules if rule.transductive}
     rows.sort(key=lambda row: row['metric'] in last)           # a block of their own
     table = DataFrame(rows)
@@ -169,6 +155,7 @@ def results_table(
     return table
 
 # %% ../../nbs/training/results.ipynb #00d9d759
+@delegates(FCAM.accuracies, but=['features'])
 def task_table(
     model:FCAM, # with its metric, patches and views
     store:ImageStore, # images of the test classes
@@ -176,28 +163,22 @@ def task_table(
     baselines=(), # more rules, as `chosen_rules`
     train:ImageStore=None, # images of the training classes, whose mean SimpleShot takes
     structured:bool=None, # structured FC for the metric; default: for more than one shot
-    n_views:int=None, # draws of the patches of an image, unless `fresh`; default: the model's
-    fresh:bool=False, # new crops for every episode, in place of views
-    allow_seen:bool=False, # also classes of the model's own training and validation
-    emd_episodes:int=600, # at most so many for slow rules
-    progress:bool=False, # show a bar
+    emd_episodes:int=600, # at most so many for slow baselines
     mirror:bool=False, # features averaged over a patch and its mirror image
+    **kwargs, # more options of `FCAM.accuracies`
 )->DataFrame: # a row each, of names and `Accuracy`; its `attrs` hold the task
     "The accuracy of the model's metric, then of baselines, on the same features and episodes"
-    rules = chosen_rules(baselines, check_count('emd_episodes', emd_episodes, '[0, 1000000]'))
-    if not allow_seen: model.check_unseen(store)
-    task, how = task.counted(model.n_test), dict(precision=model.chosen_precision(), mirror=mirror)
-    features = task_features(model.encoder, store, model.patches, [task], fresh=fresh,
-        n_views=model.n_views if n_views is None else n_views, progress=progress, **how)
+    rules, task = chosen_rules(baselines, emd_episodes), task.counted(model.n_test)
     if structured is None: structured = task.n_shot > 1
-    own = _column_scores(model.metric, features, [task], structured=structured,
-                         sfc=model.sfc if structured else None, progress=progress)
-    rules = [_with_mean(rule, model, train, **how) for rule in rules]
-    rows = {rule_name(model) + ', structured FC'*structured: own}
-    rows |= _baseline_rows(rules, features, [task], emd_episodes)
+    name = rule_name(model) + ', structured FC'*structured
+    rows, features = model.accuracies(store, [task], {name: model.metric}, structured=structured,
+                                      mirror=mirror, **kwargs)
+    rules = {rule.label: rule for rule in (_with_mean(o, model, train, mirror) for o in rules)}
+    rows |= model.accuracies(store, [task], rules, emd_episodes=emd_episodes, features=features,
+                             allow_seen=True)[0]
     table = DataFrame([dict(metric=rule) | scores for rule, scores in rows.items()])
     table.attrs = asdict(task) | dict(structured=structured, mirror=mirror,
-                                      n_views=None if fresh else features.n_views)
+                                      n_views=getattr(features, 'n_views', None))
     return table
 
 # %% ../../nbs/training/results.ipynb #fcae9f7d
