@@ -12,7 +12,6 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
-from ..core.checks import check_count
 from ..core.files import write_file, write_json
 from .experiments import Difference, encoder_of, Experiment, holm, mean_interval
 from .experiments import paired_difference, training_of, transport_rules, verdict
@@ -22,7 +21,7 @@ from ..runs.record import machine
 
 # %% ../../nbs/paper/report.ipynb #1563781f
 class Report:
-    "Runs an experiment in a laboratory and writes what comes out; `ValueError` for no row"
+    "Runs an experiment in a laboratory and writes what comes out"
     def __init__(self,
         lab:Laboratory, # where it is trained and measured
         experiment:Experiment, # what is run
@@ -31,13 +30,8 @@ class Report:
         size:str='small', # said in the result and in the names of the files
         **more, # to be written into the result
     ):
-        names = [row.name for row in experiment.rows]
-        for name in rows or ():
-            if name not in names: raise ValueError(
-                f'{name!r} is no row of {experiment.name}: take one of {", ".join(names)}')
         self.lab, self.experiment, self.size, self.more = lab, experiment, size, more
-        n_seeds = experiment.n_seeds if n_seeds is None else check_count('seeds', n_seeds)
-        self.seeds, self.values = [*range(n_seeds)], {}
+        self.seeds, self.values = [*range(n_seeds or experiment.n_seeds)], {}
         wanted = [row for row in experiment.rows if not rows or row.name in rows]
         self.left_out = [row.name for row in wanted if not lab.has_data(row)]
         def encoder(row): return encoder_of(row, training_of(row, lab.preset, 0))
