@@ -88,10 +88,10 @@ class Experiment:
 # %% ../../nbs/paper/experiments.ipynb #eb042bc7
 _part_of = {
     'warm-up': 'width patch_size scale n_hard bs weight_decay n_query warmup_epochs warmup_lr '
-               'warmup_drops warmup_crops color_jitter flips rotation rotation_weight '
-               'pretrain_iters n_valid valid_images valid_patches',
+               'warmup_drops color_jitter flips pretrain_iters n_valid valid_images '
+               'valid_patches',
     'calibration': 'n_train_patches calibration_epochs calibration_lr soft_weight momentum '
-                   'class_temperature permute soft_target',
+                   'class_temperature soft_target',
     'meta-training': 'n_patches score_temperature n_iters n_tasks_per_step module_epochs '
                      'module_lr joint_epochs joint_lr train_bn activation_checkpointing metric '
                      'eps centre weights sharpness norm_power weights_lr crops',
