@@ -82,22 +82,17 @@ def example_classes(
     return classes, new
 
 # %% ../../nbs/app/visit.ipynb #6af032a5
-def _join(banks):
-    "One bank of several without labels"
-    local, whole, _, boxes = zip(*banks)
-    return Bank(torch.cat(local), torch.cat(whole), None, torch.cat(boxes))
-
 class _PageClassifier(FewShotClassifier):
     "A classifier that also gives features, and answers for its own pictures"
-    def features(self, pictures): return _join(self._embed(pictures))
-    def decide(self, bank): return self._answers([bank])
+    def features(self, pictures): return Bank.join(list(self._embed(pictures)))
+    def decide(self, bank): return self.answers([bank])
     def shown(self, path): return Image.fromarray(self._shown(load_image(path)))
     def held_out(self):
         "Probabilities of each picture by the others; not a number for the only one of its class"
         probs = np.full((len(self.pictures_), len(self.classes_)), np.nan)
         folds = hold_out(self.bank_.labels, np.random.default_rng(self.seed), 10*len(probs))
         for rest, held in folds:
-            scores = self._rule_scores(self.bank_.take(held), self.bank_.take(rest))
+            scores = self.class_scores(self.rule_, self.bank_.take(rest))(self.bank_.take(held))
             probs[held] = softmax(scores/self.temperature_, axis=1)
         return probs
 
@@ -201,7 +196,7 @@ def answer(self:Visit)->list: # of dicts: picture, label, probabilities by class
         self.clf.encoder = self.encoder                        # its name, for `save`
     n_known = 0 if self.bank is None else len(self.bank.whole)
     if late := self.new[n_known:]:
-        self.bank = _join([*[self.bank]*bool(n_known), self.clf.features(late)])
+        self.bank = Bank.join([*[self.bank]*bool(n_known), self.clf.features(late)])
     if not self.new: return []
     names, found = self.clf.classes_.tolist(), []
     for path, probs, unknown in zip(self.new, *self.clf.decide(self.bank)):
