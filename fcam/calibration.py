@@ -15,12 +15,10 @@ from fastai.learner import Learner
 from fastai.torch_core import get_model, maybe_gather
 from fastcore.basics import patch, store_attr
 from torch import nn
-from torch.nn import functional as F
 
-from .core.checks import check_choice, check_count, check_number, check_switch, rotations
-from .core.checks import soft_targets
+from .core.checks import check_choice, check_count, check_number, soft_targets
 from .losses import cascade_kl
-from .patches import quarter_turns, RandomPatches
+from .patches import RandomPatches
 
 # %% ../nbs/05_calibration.ipynb #7608a9dc
 @torch.no_grad()
@@ -103,12 +101,9 @@ class FeatureCalibration(Remembering, Callback):
         soft_weight:float=0.1, # lambda, at least 0
         warmup_epochs:int=0, # epochs with the cross-entropy alone
         class_temperature:float=inf, # T in the weights w_i: inf is UniCon KL, 1 classical KL
-        permute:bool=False, # a fresh random order of the classes at each step
         momentum:float=0.999, # m of the `MomentumTeacher` that is added where there is none
         soft_target:str='teacher', # whose labels the other patches get: 'teacher', 'label', 'none'
         warmup_patches:callable=None, # as `patches`, in the warm-up; default: the same
-        rotation:str='none', # quarter turns that the warm-up predicts: 'none', 'one', 'four'
-        rotation_weight:float=1., # of that prediction's loss, at least 0
     ):
         patches = RandomPatches(n_patches=4, size=84) if patches is None else patches
         warmup_patches = patches if warmup_patches is None else warmup_patches
@@ -118,10 +113,7 @@ class FeatureCalibration(Remembering, Callback):
         check_number('soft_weight', soft_weight, '[0, inf)')
         check_count('warmup_epochs', warmup_epochs, '[0, inf)')
         check_number('class_temperature', class_temperature, '(0, inf]')
-        check_switch('permute', permute)
         check_choice('soft_target', soft_target, soft_targets)
-        check_choice('rotation', rotation, rotations)
-        check_number('rotation_weight', rotation_weight, '[0, inf)')
         store_attr()
         self.epochs_done,self.started,self.soft_loss = 0,False,None
         self._soft_sum,self._n_soft = 0.,0
@@ -137,11 +129,6 @@ class FeatureCalibration(Remembering, Callback):
 def calibrating(self:FeatureCalibration):
     "Whether the warm-up is over, so that calibration has begun"
     return self.epochs_done >= self.warmup_epochs
-
-@patch(as_prop=True)
-def rotating(self:FeatureCalibration):
-    "Whether patches are turned, and the turns predicted"
-    return self.rotation != 'none' and not self.calibrating
 
 @patch(as_prop=True)
 def target(self:FeatureCalibration):
@@ -161,58 +148,37 @@ def before_train(self:FeatureCalibration):
 # %% ../nbs/05_calibration.ipynb #9f5e6e48
 @patch
 def before_batch(self:FeatureCalibration):
-    "Images to patches, image after image, in one batch; turned, where turns are predicted"
+    "Images to patches, image after image, in one batch"
     self.n = self.n_hard if self.target == 'none' else self.patches.n_patches
-    xb, four = self.learn.xb, self.rotating and self.rotation == 'four'
-    n = max(1, len(self.learn.yb[0])//4) if four else None     # of the images, all for None
-    if four and xb[0].ndim == 4: xb = tuple(x[:n] for x in xb)
     draw = self.patches if self.calibrating else self.warmup_patches
-    patches = draw(*xb, n_patches=self.n)[:n]
-    if four:
-        patches = patches.repeat_interleave(4, 0)
-        self._turns = torch.arange(4, device=patches.device).repeat(n)[:, None].expand(-1, self.n)
-        self.learn.yb = tuple(y[:n].repeat_interleave(4, 0) for y in self.learn.yb)
-    elif self.rotating: self._turns = torch.randint(4, patches.shape[:2], device=patches.device)
-    if self.rotating: patches = quarter_turns(patches, self._turns)
-    self.learn.xb = (patches.flatten(0, 1),)
+    self.learn.xb = (draw(*self.learn.xb, n_patches=self.n).flatten(0, 1),)
 
 # %% ../nbs/05_calibration.ipynb #9477de3a
 @patch
 def after_pred(self:FeatureCalibration):
     "Mean logits of the first l patches in place of the prediction; the teacher's soft labels"
-    logits = self._class_logits(self.learn.pred).unflatten(0, (-1, self.n))
-    if self.rotating: self._turn_logits = self.learn.pred[:, -4:]
+    logits = self.learn.pred.unflatten(0, (-1, self.n))
     self.learn.pred = logits[:, :self.n_hard].mean(1)
     self._logits, self._student = logits, logits[:, self.n_hard:].flatten(0, 1)
     if self.target != 'teacher': return
     patches = self.learn.xb[0].unflatten(0, (-1, self.n))[:, self.n_hard:].flatten(0, 1)
-    with torch.no_grad():
-        self._teacher = self._class_logits(self.learn.momentum_teacher.teacher(patches))
-
-@patch
-def _class_logits(self:FeatureCalibration, logits):
-    "Without the last four, which are those of the turns, where turns are predicted"
-    return logits if self.rotation == 'none' else logits[:, :-4]
+    with torch.no_grad(): self._teacher = self.learn.momentum_teacher.teacher(patches)
 
 # %% ../nbs/05_calibration.ipynb #5ee060d3
 @patch
 def after_loss(self:FeatureCalibration):
-    """Adds the loss for soft labels, equation (13), or in the warm-up that of the turns; where the
-    target is 'label', all patches learn from the labels of their images"""
-    def in_float32(loss_func, logits, *labels):                # at least, whatever autocast says
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        with torch.autocast(logits.device.type, enabled=False): return loss_func(logits, *labels)
-    if self.rotating:
-        loss = in_float32(F.cross_entropy, self._turn_logits, self._turns.flatten())
-        self.learn.loss_grad = self.learn.loss_grad + self.rotation_weight*loss
-    elif self.target == 'teacher':
-        soft = cascade_kl(self._student, self._teacher, temperature=self.class_temperature,
-                          permute=self.permute)
+    """Adds the loss for soft labels, equation (13); where the target is 'label', all patches learn
+    from the labels of their images"""
+    if self.target == 'teacher':
+        soft = cascade_kl(self._student, self._teacher, temperature=self.class_temperature)
         self.learn.loss_grad = self.learn.loss_grad + self.soft_weight*soft
         self._soft_sum,self._n_soft = self._soft_sum + maybe_gather(soft.detach()),self._n_soft + 1
     elif self.target == 'label':
+        logits = self._logits.flatten(0, 1)
         labels = (y.repeat_interleave(self.n, 0) for y in self.learn.yb)
-        self.learn.loss_grad = in_float32(self.learn.loss_func, self._logits.flatten(0, 1), *labels)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))   # at least float32
+        with torch.autocast(logits.device.type, enabled=False):
+            self.learn.loss_grad = self.learn.loss_func(logits, *labels)
     else: return
     self.learn.loss = self.learn.loss_grad.clone()
 

@@ -23,6 +23,7 @@ from torch import nn
 from .core.checks import check_seed, check_switch
 from .core.device import check_precision, choose_device, choose_precision, limit_threads
 from .core.distributed import check_divides, from_main, is_main, join, n_ranks
+from .core.files import save_tensors
 from .data import FewShotData
 from .encoder import n_features_of, ResNet12
 from .encoders.cells import CellData, Cells, embed_cells, Projection
@@ -31,7 +32,7 @@ from .episodes import Task
 from .evaluate import Accuracy
 from .model import Classifier, FCAM, load_fcam, model_card, saved_kinds
 from .training.checkpoint import learner_state, load_learner_state, read_initial_weights
-from .training.checkpoint import read_state, ResumingLearner, run_facts, RunFolder, save_head
+from .training.checkpoint import read_state, ResumingLearner, run_facts, RunFolder
 from .training.checkpoint import write_state
 from .training.presets import choose_preset, Preset
 from .training.results import results_table
@@ -66,8 +67,7 @@ class FCAMLearner(ResumingLearner):
         self.patches = patches_of(data, preset, preset.n_patches, crops=preset.crops)
         self.precision, scored = precision, lambda: self.encoder
         calibration, validation = pretraining_callbacks(data, preset, scored, precision)
-        n_outputs = data.train.n_classes + 4*(preset.rotation != 'none')
-        head = nn.Linear(n_features_of(encoder, preset.patch_size), n_outputs)
+        head = nn.Linear(n_features_of(encoder, preset.patch_size), data.train.n_classes)
         bs = min(preset.bs, len(data.train))//n*n
         super().__init__(
             data.dls(bs=bs, device=device, n_images=preset.pretrain_iters*bs or None),
@@ -213,7 +213,7 @@ def _save_stage(self:FCAMLearner, name, best, encoder, metric=None, head=None):
     if not self.run_folder or not is_main(): return
     try:
         path = self.fcam(name).save(self.folder/'stages'/name)
-        if head is not None: save_head(head, path, self.data.train.n_classes)
+        if head is not None: save_tensors(head.state_dict(), path/'head.safetensors')
     except OSError as e: print(f'the model of {name} could not be kept, training goes on: {e}')
 
 # %% ../nbs/11_learner.ipynb #8e81a074

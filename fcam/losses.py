@@ -62,8 +62,6 @@ def cascade_kl(
     teacher:Tensor, # `(batch, n_classes)`, the teacher's logits; detach them to stop their gradient
     temperature:float=1., # > 0, of the weights alone: 1 is the classical KL, `math.inf` UniCon KL
     reduction:str='mean', # 'mean' (over the batch), 'sum' or 'none'
-    permute:bool=False, # put the classes in a fresh random order, one order for the whole call?
-    generator:torch.Generator=None, # draws that order; default: one on the logits' device
 )->Tensor: # scalar, or `(batch,)` for 'none'; at least float32, >= 0 up to rounding
     "KL(teacher || student), weights w_i(`temperature`), equation (7); `ValueError` for bad input"
     student, teacher = _as_logits(student, 'student'), _as_logits(teacher, 'teacher')
@@ -76,11 +74,6 @@ def cascade_kl(
                          "'sum' or 'none'")
     if reduction == 'mean' and student.numel() == 0:
         raise ValueError("the batch is empty and has no mean: skip it, or use reduction='sum'")
-    if permute: # drawn on the generator's device
-        device = generator.device if generator else student.device
-        order = torch.randperm(student.shape[-1], generator=generator, device=device)
-        order = order.to(student.device, non_blocking=order.device.type == 'cpu')
-        student, teacher = student[..., order], teacher[..., order]
     with torch.autocast(student.device.type, enabled=False):
         (s_q, s_not), (t_q, t_not) = binary_cascade(student), binary_cascade(teacher)
         kl = t_q.exp() * (t_q - s_q) + t_not.exp() * (t_not - s_not)
@@ -92,12 +85,9 @@ def unicon_kl(
     student:Tensor, # `(batch, n_classes)`, the student's logits
     teacher:Tensor, # `(batch, n_classes)`, the teacher's logits; detach them to stop their gradient
     reduction:str='mean', # 'mean' (over the batch), 'sum' or 'none'
-    permute:bool=False, # put the classes in a fresh random order, one order for the whole call?
-    generator:torch.Generator=None, # draws that order; default: one on the logits' device
 )->Tensor: # scalar, or `(batch,)` for 'none'; at least float32, >= 0 up to rounding
     "UKD(teacher || student), equation (11): fixed weights (n_classes - i + 1) / n_classes"
-    return cascade_kl(student, teacher, temperature=float('inf'), reduction=reduction,
-                      permute=permute, generator=generator)
+    return cascade_kl(student, teacher, temperature=float('inf'), reduction=reduction)
 
 # %% ../nbs/01_losses.ipynb #a92fe249
 def check_logits(

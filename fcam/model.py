@@ -89,6 +89,39 @@ def check_unseen(self:FCAM,
             f'{seen[0]!r}: give its test classes, or allow_seen=True if you mean it')
 
 @patch
+def accuracies(self:FCAM,
+    store:ImageStore, # images of the classes to classify
+    tasks:list, # of `Task`, a column each; the default number of episodes is the model's `n_test`
+    rules:dict, # name to a metric, or to a baseline or its name
+    structured:bool=None, # structured FC; default: for the model's metric and more than one shot
+    emd_episodes:int=None, # at most so many for exact transport and slow baselines; default: all
+    features=None, # as an earlier call returned them; default: made by the five that follow
+    n_views:int=None, # draws of the patches of an image, unless `fresh`; default: the model's
+    fresh:bool=False, # new crops for every episode, in place of views
+    n_patches:int=None, # n: patches of an image; default: the model's
+    crops:str=None, # 'independent' or 'grid'; default: the model's
+    mirror:bool=False, # features averaged over a patch and its mirror image
+    allow_seen:bool=False, # also classes of its own training and validation
+    progress:bool=False, # show a bar
+)->tuple: # `{name: {'1-shot': Accuracy}}`, and the features
+    "What all options of an accuracy mean: several rules on the same features and episodes"
+    if not allow_seen: self.check_unseen(store)
+    tasks, found = [task.counted(self.n_test) for task in tasks], {}
+    if features is None: features = task_features(self.encoder, store,
+        self.patches.replace(n_patches=n_patches, crops=crops), tasks, fresh=fresh, mirror=mirror,
+        n_views=self.n_views if n_views is None else n_views, progress=progress,
+        precision=self.chosen_precision())
+    for name, rule in rules.items():
+        slow, found[name] = getattr(rule, 'slow', isinstance(rule, EMDMetric)), {}
+        for task in tasks:
+            if slow and emd_episodes:
+                task = replace(task, n_episodes=min(task.n_episodes, emd_episodes))
+            trained = task.n_shot > 1 and rule is self.metric if structured is None else structured
+            found[name][f'{task.n_shot}-shot'] = evaluate(rule, features, task, progress=progress,
+                structured=trained, sfc=self.sfc if trained else None)
+    return found, features
+
+@patch
 @delegates(Task)
 def accuracy(self:FCAM,
     store:ImageStore, # images of the classes to classify
@@ -105,15 +138,11 @@ def accuracy(self:FCAM,
     **kwargs, # fields of the `Task`; the default number of episodes is the model's `n_test`
 )->Accuracy: # percent
     "Accuracy over episodes with its 95 % interval; `ValueError` for too few or seen classes"
-    if not allow_seen: self.check_unseen(store)
-    task = replace(task or Task(), **kwargs).counted(self.n_test)
-    patches = self.patches.replace(n_patches=n_patches, crops=crops)
-    features = task_features(self.encoder, store, patches, [task], fresh=fresh, mirror=mirror,
-        n_views=self.n_views if n_views is None else n_views, progress=progress,
-        precision=self.chosen_precision())
-    if structured is None: structured = task.n_shot > 1 and baseline is None
-    return evaluate(self.metric if baseline is None else baseline, features, task,
-                    structured=structured, sfc=self.sfc if structured else None, progress=progress)
+    task, rule = replace(task or Task(), **kwargs), self.metric if baseline is None else baseline
+    found, _ = self.accuracies(store, [task], dict(own=rule), structured=structured, fresh=fresh,
+        n_views=n_views, n_patches=n_patches, crops=crops, mirror=mirror, allow_seen=allow_seen,
+        progress=progress)
+    return found['own'][f'{task.n_shot}-shot']
 FCAM.accuracy.__delwrap__ = Task    # where fastcore finds the comments of the fields
 
 # %% ../nbs/10_model.ipynb #949f0cf6

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['random_boxes', 'named_generator', 'Stream', 'picture_generator', 'grid_sides', 'grid_boxes', 'crop_resize',
-           'RandomPatches', 'quarter_turns', 'shifted', 'color_jitter', 'AugmentedPatches']
+           'RandomPatches', 'color_jitter', 'AugmentedPatches']
 
 # %% ../nbs/03_patches.ipynb #930e03f0
 import math
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor
 
-from .core.checks import check_choice, check_count, check_number, check_switch, crop_rules
+from .core.checks import check_choice, check_count, check_number, crop_rules
 from .images.store import group_images, move, pad_images, split_images
 
 # %% ../nbs/03_patches.ipynb #74bd3945
@@ -321,28 +321,6 @@ def __call__(self:RandomPatches,
     boxes, flip = self.draw(move(sizes, images.device), n_patches, generator)
     return self.cut(images, boxes, flip, sizes)
 
-# %% ../nbs/03_patches.ipynb #71321d74
-def quarter_turns(
-    patches:Tensor, # `(..., channels, size, size)`
-    turns:Tensor, # `(...)` integers in 0..3: quarters, counterclockwise
-)->Tensor: # `(..., channels, size, size)`
-    "Each patch turned by its own number of quarters, without waiting for the device"
-    turns = turns[..., None, None, None]
-    patches = torch.where(turns%2 == 1, patches.rot90(1, (-2, -1)), patches)
-    return torch.where(turns >= 2, patches.flip(-2, -1), patches)
-
-# %% ../nbs/03_patches.ipynb #bb63fc9c
-def shifted(
-    patches:Tensor, # `(..., channels, size, size)`
-    padding:int, # pixels of zeros that are added on each side, at least 0
-)->Tensor: # `(..., channels, size, size)`
-    "Each patch padded with zeros and cut out again at a random place"
-    size, flat = patches.shape[-1], F.pad(patches.flatten(0, -4), [padding]*4)
-    windows = flat.unfold(-2, size, 1).unfold(-2, size, 1)
-    top, left = torch.randint(2*padding + 1, (2, len(flat)), device=flat.device)
-    chosen = windows[torch.arange(len(flat), device=flat.device), :, top, left]
-    return chosen.view(patches.shape)
-
 # %% ../nbs/03_patches.ipynb #74ccfe2c
 def color_jitter(
     patches:Tensor, # `(..., 3, size, size)` in [0, 1]
@@ -360,30 +338,18 @@ def color_jitter(
 
 # %% ../nbs/03_patches.ipynb #4808be6c
 class AugmentedPatches(RandomPatches):
-    "Random patches for the warm-up, shifted and recoloured; `ValueError` for bad settings"
+    "Random patches whose colours change, for the warm-up"
     def __init__(self,
-        padded:bool=False, # whole images, padded by an eighth and cut again, in place of crops
         jitter:float=0., # strength of `color_jitter`, in [0, 1); 0: none
         **settings, # of `RandomPatches`, by name
     ):
         super().__init__(**settings)
-        self.padded = check_switch('padded', padded)
-        self.jitter = check_number('jitter', jitter, '[0, 1)')
+        self.jitter = jitter
     def settings(self)->dict:
         "Those of `RandomPatches`, and its own"
-        return super().settings() | dict(padded=self.padded, jitter=self.jitter)
-    def draw(self,
-        sizes:Tensor, # `(b, 2)` integers, height and width of each image in pixels
-        n_patches:int=None, # None: `self.n_patches`
-        generator:torch.Generator=None, # as for `RandomPatches.draw`
-    )->tuple[Tensor, Tensor]: # boxes `(b, n_patches, 4)`, flip `(b, n_patches)` bool
-        "As `RandomPatches.draw`; the boxes are whole images where they are padded"
-        boxes, flip = super().draw(sizes, n_patches, generator)
-        if not self.padded: return boxes, flip
-        return torch.cat([torch.zeros_like(sizes), sizes], -1)[:, None].expand_as(boxes), flip
+        return super().settings() | dict(jitter=self.jitter)
     def augment(self,
         patches:Tensor, # `(b, n, c, size, size)` in [0, 1]
     )->Tensor: # the same shape and range
-        "Shifts whole images and changes the colours, as far as they were asked for"
-        if self.padded: patches = shifted(patches, self.size//8)
+        "The patches with other colours"
         return color_jitter(patches, self.jitter) if self.jitter else patches

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['write_state', 'read_state', 'random_states', 'set_random_states', 'learner_state', 'load_learner_state', 'SaveState',
-           'ResumingLearner', 'run_facts', 'RunFolder', 'save_head', 'InitialWeights', 'read_initial_weights']
+           'ResumingLearner', 'run_facts', 'RunFolder', 'InitialWeights', 'read_initial_weights']
 
 # %% ../../nbs/training/checkpoint.ipynb #25c25503
 import pickle
@@ -24,11 +24,11 @@ from fastcore.basics import store_attr
 from torch import nn, Tensor
 
 from ..core.distributed import from_main, gathered, is_main, main_prints, n_ranks, rank
-from ..core.files import lock_folder, save_tensors, user_path, write_file
+from ..core.files import lock_folder, user_path, write_file
 from ..data import FewShotData
 from ..encoder import n_features_of
 from ..model import load_fcam, read_tensors
-from .presets import Preset
+from .presets import known_settings, Preset
 from .results import stage_folders
 
 # %% ../../nbs/training/checkpoint.ipynb #463fcd9f
@@ -240,8 +240,9 @@ def _check_same(known, now, path):
          f'in {known["precision"]}, not {now["precision"]}'),
         (given and begun.get('sha256') != given['sha256'],
          f'with {weights}, and those in {given.get("folder")} are others')]
+    settings = known_settings(known['settings'])
     for name, value in now['settings'].items():
-        before = known['settings'].get(name)
+        before = settings.get(name)
         differences.append((before != value, f'with {name} {before}, not {value}'))
     for differs, how in differences:
         if differs: raise ValueError(f'the run in {path} was begun {how}: give what it was begun '
@@ -249,16 +250,6 @@ def _check_same(known, now, path):
     if known['on'] == now['on']: return
     begun, goes_on = (', '.join(f'{k} {v}' for k, v in o['on'].items()) for o in (known, now))
     print(f'note: begun with {begun}, going on with {goes_on}: the last digits may differ')
-
-# %% ../../nbs/training/checkpoint.ipynb #8c28d52a
-def save_head(
-    head:nn.Linear, # `n_features -> n_classes`, or with more outputs, which are left out
-    folder, # of the model of a stage, which is there
-    n_classes:int, # of the training
-):
-    "Writes the head of the classes beside a model"
-    state = {name: value[:n_classes].clone() for name, value in head.state_dict().items()}
-    save_tensors(state, Path(folder)/'head.safetensors')
 
 # %% ../../nbs/training/checkpoint.ipynb #9d872d80
 class InitialWeights(NamedTuple):
@@ -271,9 +262,7 @@ class InitialWeights(NamedTuple):
     )->dict: # the facts
         "Puts the weights into a model; its head stays where there is none"
         model[0].load_state_dict(self.encoder)
-        if self.head:
-            head = model[1].state_dict()                       # may have outputs for turns as well
-            for name, value in self.head.items(): head[name][:len(value)].copy_(value)
+        if self.head: model[1].load_state_dict(self.head)
         return self.facts
 
 def read_initial_weights(

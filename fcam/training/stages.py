@@ -236,14 +236,12 @@ def pretraining_callbacks(
 )->tuple: # `FeatureCalibration` and `EpisodeValidation`
     "The two callbacks of pretraining"
     p, crop = preset, partial(patches_of, data, preset)
-    warmup = AugmentedPatches(p.warmup_crops == 'padded', p.color_jitter,
-        flip=0.5*(p.flips != 'none'), n_patches=p.n_hard, size=p.patch_size, scale=p.scale,
-        mean=data.mean, std=data.std)
+    warmup = AugmentedPatches(p.color_jitter, flip=0.5*(p.flips != 'none'), n_patches=p.n_hard,
+        size=p.patch_size, scale=p.scale, mean=data.mean, std=data.std)
     calibration = FeatureCalibration(crop(p.n_train_patches), n_hard=p.n_hard,
         soft_weight=p.soft_weight, warmup_epochs=p.warmup_epochs,
-        class_temperature=p.class_temperature, permute=p.permute, momentum=p.momentum,
-        soft_target=p.soft_target, warmup_patches=warmup, rotation=p.rotation,
-        rotation_weight=p.rotation_weight)
+        class_temperature=p.class_temperature, momentum=p.momentum, soft_target=p.soft_target,
+        warmup_patches=warmup)
     validation = EpisodeValidation(lambda: (encoder(), CosineMetric()), data.valid,
         crop(p.valid_patches), n_query=p.n_query, n_episodes=p.n_valid, n_images=p.valid_images,
         precision=precision)
