@@ -14,8 +14,7 @@ from io import BytesIO, TextIOBase
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
-from PIL.Image import Transpose
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 # %% auto #0
@@ -24,9 +23,6 @@ __all__ = ['known_formats', 'channels_first', 'load_image', 'measure_image', 're
 
 # %% ../../nbs/images/pixels.ipynb #f5a45186
 _EXIF = 'exif', 'Raw profile type exif', 'XML:com.adobe.xmp', 'xmp' # where Pillow has it
-_turns = dict(zip(range(2, 9), (Transpose.FLIP_LEFT_RIGHT, Transpose.ROTATE_180,
-    Transpose.FLIP_TOP_BOTTOM, Transpose.TRANSPOSE, Transpose.ROTATE_270, Transpose.TRANSVERSE,
-    Transpose.ROTATE_90))) # by the orientation that EXIF says
 
 def _rgb(image):
     "An image upright, over white, in 8 bits per channel; `ValueError` for pixels of unknown range"
@@ -35,10 +31,7 @@ def _rgb(image):
         raise ValueError('its pixels are floating-point numbers or 32-bit integers of unknown '
                          'range; save it with 8 or 16 bits per channel')
     image.load()                                           # which turns a TIFF upright
-    turn = image.getexif().get(0x0112, 1)
-    if turn in _turns:
-        image = image.transpose(_turns[turn])
-        for name in _EXIF: image.info.pop(name, None)      # or another reader would turn it again
+    orientation = image.getexif().get(0x0112, 1)
     if image.mode.startswith('I'):
         values = np.asarray(image).clip(0, 65535)
         if 0 < values.max() < 4096: warnings.warn(
@@ -48,7 +41,11 @@ def _rgb(image):
     if 'A' in image.mode or 'a' in image.mode or 'transparency' in image.info:
         image = image.convert('RGBA')
         image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image)
-    return image.convert('RGB')
+    image = image.convert('RGB')                           # a copy, without the rest of its EXIF,
+    for name in _EXIF: image.info.pop(name, None)          # which Pillow cannot write if it is odd
+    image.getexif()[0x0112] = orientation
+    ImageOps.exif_transpose(image, in_place=True)
+    return image
 
 # %% ../../nbs/images/pixels.ipynb #df61645f
 @lru_cache
@@ -166,11 +163,9 @@ _JPEG = 'JPEG', 'MPO'                     # MPO: what some cameras write, JPEG w
 def _upright_size(image):
     "Height and width that an opened image has when it is turned upright, from its header"
     if image.format not in (*_JPEG, 'PNG'): image.load()     # which turns a TIFF upright
-    turn = 1
-    told = any(name in image.info for name in _EXIF)
-    if image.format != 'PNG' or told:                        # else getexif would decode the PNG
-        turn = image.getexif().get(0x0112, 1)
-    return image.size if turn in (5, 6, 7, 8) else image.size[::-1]
+    if image.format == 'PNG' and not any(name in image.info for name in _EXIF):
+        return image.size[::-1]                              # getexif would decode the PNG
+    return image.size if image.getexif().get(0x0112) in (5, 6, 7, 8) else image.size[::-1]
 
 def _clipped_box(box, size):
     "Left, top, right and bottom of the part of a box that lies in an image; `ValueError` if none"
