@@ -55,21 +55,16 @@ def model_folder(
 )->Path:
     "The folder with both files; `FileNotFoundError` or `ValueError` says what is there instead"
     path, pickles = find_model(place), ('.pth', '.pt', '.pkl', '.ckpt', '.tar')
+    if path.is_file() or not path.exists() and path.suffix in pickles: raise ValueError(
+        f'{path} is not a folder made by save_fcam: another file would have to be unpickled, which '
+        'runs its code')
+    if not path.is_dir(): raise FileNotFoundError(
+        f'{path} does not exist: give the folder that save_fcam wrote, a model that comes with the '
+        f'package ({", ".join(packaged_models())}) or, for prediction, timm:NAME, torchvision:NAME')
     names = 'config.json', 'model.safetensors'
-    if path.name in names and not path.is_dir(): raise ValueError(
-        f'{path} is one file of a saved model: give its folder, {path.parent}')
-    if path.is_file() or not path.exists() and path.suffix in pickles:
-        raise ValueError(f'{path} is not a folder made by save_fcam: such a file would have to be '
-            'unpickled, which runs its code. Load its weights yourself, then save with FCAM.save')
-    if not path.is_dir():
-        raise FileNotFoundError(f'{path} does not exist: give the folder that save_fcam wrote, or '
-            f'the name of a model that comes with the package ({", ".join(packaged_models())}). '
-            'For prediction there are also pretrained encoders: timm:NAME, torchvision:NAME')
     missing = [name for name in names if not (path/name).is_file()]
     if missing: raise FileNotFoundError(
         f'{path} has no {" and no ".join(missing)}: give the folder that save_fcam wrote')
-    if str(path).encode('utf-8', 'replace').decode() != str(path): raise ValueError(
-        f'{path} has bytes in its name that are no text, and safetensors cannot open it: rename it')
     return path
 
 # %% ../../nbs/core/models.ipynb #b52b8108
