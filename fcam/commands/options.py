@@ -306,15 +306,17 @@ def single_settings(
 
 # %% ../../nbs/commands/options.ipynb #e4ad0805
 def data_and_presets()->str:
-    "A line for each benchmark, each preset, and each setting that is a word"
+    "A line for each benchmark, each preset, and each setting with what it may be"
     def sizes(p):
         stages = p.warmup_epochs, p.calibration_epochs, p.module_epochs, p.joint_epochs
         return (f'ResNet12 of width {p.width}, {p.n_patches} patches of {p.patch_size} pixels, '
                 f'{" + ".join(map(str, stages))} epochs')
+    def values(limits):
+        if limits is None: return 'true or false'
+        return f'in {limits}' if isinstance(limits, str) else ', '.join(limits)
     data = {name: what for name, (_, what) in benchmarks.items()}
     data['FOLDER'] = 'class folders, or train, val and test folders of them'
-    words = {f.name: f.metadata['limits'] for f in fields(Preset) if f.type is str}
-    choices = {name: ', '.join(some) for name, some in words.items()}
+    settings = {field.name: values(field.metadata['limits']) for field in fields(Preset)}
     return '\n\n'.join([listing('data', data),
         listing('presets', {name: sizes(p) for name, p in presets.items()}),
-        listing('settings that are words, for --set', choices)])
+        listing('settings, for --set', settings)])

@@ -7,7 +7,6 @@ __all__ = ['result_tasks', 'rule_name', 'chosen_rules', 'results_table', 'task_t
            'stage_folders', 'load_stages']
 
 # %% ../../nbs/training/results.ipynb #010c8660
-from copy import deepcopy
 from dataclasses import asdict, replace
 
 import torch
@@ -15,7 +14,6 @@ from fastcore.foundation import L
 from fastcore.meta import delegates
 from fastprogress.fastprogress import progress_bar
 from pandas import DataFrame
-from torch import nn
 
 from ..classifiers.named import baseline
 from ..classifiers.rules import Baseline
@@ -219,10 +217,9 @@ def stage_folders(
 
 def load_stages(
     folder, # of a run, or `learn.folder`
-    encoder:nn.Module=None, # where it was no ResNet12: the same module; it is copied
     device=None, # default: the GPU where there is one
     precision:str='auto', # or 'float32', 'bfloat16', 'float16', as for `load_fcam`
 )->dict: # `{stage: FCAM}`, in the order of training
     "The models of all stages; `FileNotFoundError` where there is none"
-    return {each.name: load_fcam(each, deepcopy(encoder), device=device, precision=precision)
+    return {each.name: load_fcam(each, device=device, precision=precision)
             for each in stage_folders(folder)}

@@ -168,7 +168,10 @@ class Chain:
     def others(self, best):
         "Other classifiers on the features of the teacher, and other ways to test"
         self.tested(*(Row(name, teacher, name, settings=best) for name in classifiers))
-        self.tested(Row('cosine, mirrored', teacher, 'cosine', settings=best, test=dict(mirror=True)))
+        row = Row('cosine, mirrored', teacher, 'cosine', settings=best)
+        model, store = self.lab.model(row, self.seed), self.lab.data['data'].test
+        found = {k: model.accuracy(store, task, mirror=True, baseline='cosine') for k, task in self.lab.tasks(row, self.seed).items()}
+        self.summarised(row, accuracy={k: [one.mean, one.ci95] for k, one in found.items()})
         for name in list(metrics)[:2]:
             self.tested(Row(f'{name}, 25 crops', settings=best | metrics[name], test=dict(n_patches=25, n_episodes=2000)), shots=(1,))
         self.predicted(best)
