@@ -13,7 +13,7 @@ from fastcore.basics import patch
 from torch import nn, Tensor
 from torch.utils.checkpoint import checkpoint
 
-from .core.checks import check_count, check_number
+from .core.checks import check_count
 
 # %% ../nbs/04_encoder.ipynb #f22d294a
 def _conv_bn(n_in, n_out, kernel_size=3):
@@ -26,23 +26,17 @@ class ResBlock(nn.Module):
     def __init__(self,
         n_in:int, # channels in
         n_out:int, # channels out
-        drop_block:float=0., # probability, in [0, 1), to drop a unit with 5x5 (or fewer) around it
     ):
         super().__init__()
         act = nn.LeakyReLU(0.1, inplace=True)
         first, second, third = (_conv_bn(n, n_out) for n in (n_in, n_out, n_out))
         self.convs = nn.Sequential(*first, act, *second, act, *third)
         self.shortcut = nn.Sequential(*_conv_bn(n_in, n_out, 1))
-        self.act, self.pool, self.drop_block = act, nn.MaxPool2d(2), drop_block
+        self.act, self.pool = act, nn.MaxPool2d(2)
     def forward(self,
         x:Tensor, # `(batch, n_in, height, width)`
     ): return self._finish(self.convs(x), x)
-    def _finish(self, y, x):
-        x = self.pool(self.act(y + self.shortcut(x)))
-        if not self.drop_block: return x
-        from torchvision.ops import drop_block2d  # loaded only here, since it takes a second
-        side = min(5, *x.shape[-2:])
-        return drop_block2d(x, self.drop_block, side - 1 + side%2, training=self.training)
+    def _finish(self, y, x): return self.pool(self.act(y + self.shortcut(x)))
 
 # %% ../nbs/04_encoder.ipynb #3bf4affb
 class ResNet12(nn.Module):
@@ -50,25 +44,20 @@ class ResNet12(nn.Module):
     def __init__(self,
         width:int=64, # channels of the first block, even; `n_features` is 10 times as much
         in_channels:int=3, # 3 for RGB
-        drop_block:float=0., # DropBlock probability in the last two blocks, in [0, 1)
     ):
         super().__init__()
         if check_count('width', width, '[2, 1024]') % 2: raise ValueError(
-            f'width is {width}: the second block has 2.5 times the width, so take an even number, '
-            f'for example {width + 1}')
-        check_count('in_channels', in_channels, '[1, 1000]')
-        check_number('drop_block', drop_block, '[0, 1)')
-        self.width, self.in_channels, self.drop_block = width, in_channels, drop_block
+            f'width is {width}: give an even number, the second block has 2.5 times as many')
+        self.width, self.in_channels = width, in_channels
         widths = [in_channels, width, width*5//2, width*5, width*10]
-        drops = [0., 0., drop_block, drop_block]
-        self.blocks = nn.Sequential(*map(ResBlock, widths, widths[1:], drops))
+        self.blocks = nn.Sequential(*map(ResBlock, widths, widths[1:]))
         self.pool, self.n_features = nn.AdaptiveAvgPool2d(1), widths[-1]
         for m in self.modules():
             if isinstance(m, nn.Conv2d) and not m.weight.is_meta:  # there it loads a compiler: 1 s
                 nn.init.kaiming_normal_(m.weight, mode='fan_out', nonlinearity='leaky_relu')
     def settings(self)->dict:
         "The arguments that build such an encoder again"
-        return {name: getattr(self, name) for name in ('width', 'in_channels', 'drop_block')}
+        return dict(width=self.width, in_channels=self.in_channels)
     def forward(self,
         x:Tensor, # `(batch, in_channels, height, width)`, at least 16 pixels a side
     ):

@@ -102,14 +102,12 @@ class ModulateModule(nn.Module):
     "Predicts eps for all pairs of sets: `module(query, proto) -> (..., n_query, n_way)`"
     def __init__(self,
         n_features:int, # size of a patch feature
-        n_set:int=16, # size of the learned embedding that says which set a patch is from
         n_layers:int=2, # Transformer layers
         eps:float=0.1, # what the prediction starts from and is a multiple of
-        max_pairs:int|None=None, # at a time, where no gradient is needed; default: by device
     ):
         super().__init__()
-        self.n_features, self.max_pairs = check_count('n_features', n_features), max_pairs
-        self.eps = check_number('eps', eps, '(0, inf)')
+        self.n_features, self.eps = n_features, eps
+        n_set = 16                       # size of the embedding that says which set a patch is from
         d_model = n_features+n_set
         n_heads = max(k for k in range(1, 17) if d_model % k == 0)     # 16 at 640 features
         sizes = dict(d_model=d_model, nhead=n_heads, dim_feedforward=2*n_features)
@@ -186,8 +184,7 @@ def forward(self:ModulateModule,
     n_query, n_way = query.shape[-3], proto.shape[-3]
     query, proto = (x.to(self.readout.dtype).expand(*lead, *x.shape[-3:]) for x in (query, proto))
     query, proto = (x.reshape(lead.numel(), *x.shape[-3:]) for x in (query, proto))
-    usual = 1024 if query.device.type != 'cpu' else 512 if torch.is_autocast_enabled('cpu') else 128
-    most = self.max_pairs or usual # pairs at a time
+    most = 1024 if query.device.type != 'cpu' else 512 if torch.is_autocast_enabled('cpu') else 128
     if torch.is_grad_enabled() or lead.numel()*n_query*n_way <= most:
         out = self._output(query, proto)
     elif n_query*n_way <= most: # some tasks at a time

@@ -239,6 +239,7 @@ def _built_model(config, encoder):
     section, n = config['encoder'], check_count('n_features', config['n_features'])
     if not isinstance(section, dict) or not isinstance(section.get('name'), str):
         raise ValueError(f'encoder is {section!r:.80}: an object with a name is needed')
+    section.pop('drop_block', None)                               # 0 in versions up to 0.2
     patch_kinds, encoder_kinds = saved_kinds['patches'], saved_kinds['encoder']
     if section['name'] in _kept_in:
         kept = import_module(_kept_in[section['name']])
