@@ -32,7 +32,6 @@ from ..calibration import check_loss, FeatureCalibration, Remembering
 from ..core.device import autocast, check_precision
 from ..core.distributed import main_prints, n_ranks, several
 from ..data import FewShotData
-from ..encoder import checkpointed
 from ..encoders.cells import CellData
 from ..episodes import mean_prototypes, Task
 from ..evaluate import Accuracy, evaluate, task_features
@@ -41,6 +40,7 @@ from ..metric import AdaptiveMetric, CosineMetric, EMDMetric, EuclideanMetric
 from ..patches import AugmentedPatches, RandomPatches, Stream
 from .checkpoint import ResumingLearner, SaveState
 from .loaders import split_task
+from .memory import checkpointed
 from .presets import Preset
 
 # %% ../../nbs/training/stages.ipynb #139f1420
