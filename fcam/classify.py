@@ -19,25 +19,22 @@ from fastcore.basics import patch
 from fastprogress.fastprogress import progress_bar
 from pandas import DataFrame
 from PIL import Image
-from scipy.special import softmax
 from safetensors.torch import load_file
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 from sklearn.utils.validation import validate_data
 
-from .classifiers.named import baseline, baselines
-from .classifiers.unequal import Bank, class_cosines, class_scores, fit_temperature, hold_out
-from .classifiers.unequal import kept_bank
+from .classifiers.fitted import cell_metric, FittedRule
+from .classifiers.named import inductive
+from .classifiers.unequal import Bank, kept_bank
 from .core.checks import check_choice, check_count, check_number, check_seed
 from .core.device import choose_device
 from .core.files import save_tensors, user_path, write_json
 from .core.models import is_our_model
-from .encoders.features import embed_pictures
 from .encoders.named import load_encoder, named_encoder, NamedEncoder, weights_checksum
 from .images.folders import class_files, image_files, left_out_line
 from .images.pixels import load_image
-from .metric import AdaptiveMetric
 from .model import FCAM, load_fcam
 
 # %% ../nbs/classify.ipynb #0085d955
@@ -71,11 +68,8 @@ def _labelled(X, y):
     labels = [name for name, pictures in groups.items() for _ in pictures]
     return sum(map(list, groups.values()), []), labels, is_folder
 
-# %% ../nbs/classify.ipynb #a14ede5c
-_competitors = 'metric', 'cosine', 'simpleshot', 'frn', 'dn4', 'gda', 'logistic_regression'
-
 # %% ../nbs/classify.ipynb #34d13a04
-class FewShotClassifier(ClassifierMixin, BaseEstimator):
+class FewShotClassifier(ClassifierMixin, FittedRule, BaseEstimator):
     "Tells classes apart by a few pictures of each, with any encoder; a classifier of scikit-learn"
     def __init__(self,
         encoder='cifar_fs', # name for `named_encoder`, module, model; None: X is features
@@ -106,49 +100,38 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 @patch
 def _prepare(self:FewShotClassifier):
     "Checks the settings and builds the encoder"
-    rules = [name for name in baselines() if not baseline(name).transductive]
-    check_choice('rule', self.rule, ('auto', 'metric', 'structured_fc', *rules))
     check_count('batch_size', self.batch_size)
     check_seed(self.seed)
     if self.candidates is not None: check_count('candidates', self.candidates)
     share = self.none_of_these
     if share is not None: check_number('none_of_these', share, '(0, 0.5]')
     encoder, device = self.encoder, choose_device(self.device)
-    if encoder is None or isinstance(encoder, (FCAM, NamedEncoder)): self.encoder_ = encoder
+    if encoder is None or hasattr(encoder, 'embed'): self.encoder_ = encoder
     elif isinstance(encoder, (str, os.PathLike)) and is_our_model(encoder):
         self.encoder_ = load_fcam(encoder, device=device)
     else: self.encoder_ = named_encoder(encoder, size=self.size, how=self.how, cells=self.cells,
                                         device=device)
-    if isinstance(self.encoder_, FCAM) and (self.size is not None or self.how == 'both'):
-        raise ValueError('size and how are for encoders by name; a model of ours has crops of its '
-                         'own, which are as large as it was trained with: leave them out')
-    if self.rule == 'structured_fc' and not isinstance(self.encoder_, FCAM): raise ValueError(
-        'structured_fc is for models of this package: take another rule, or another encoder')
+    trained = isinstance(self.encoder_, FCAM)
+    if trained and (self.size is not None or self.how == 'both'): raise ValueError('size and how '
+        'are for encoders by name, and a model of ours has crops of its own: leave them out')
+    check_choice('rule', self.rule, ('auto', 'metric', *['structured_fc']*trained, *inductive()))
     if encoder == 'cifar_fs' and self.verbose: print(
         "cifar_fs was trained on pictures of 32 pixels; for photographs pip install 'fcam[timm]' "
         "and FewShotClassifier('vit_small_patch14_reg4_dinov2.lvd142m') take more of the pixels")
 
-def _device_of(encoder):
-    "The device of an encoder's features; the CPU where there is no encoder"
-    parameters = [] if encoder is None else encoder.parameters()
-    return next((p.device for p in parameters), torch.device('cpu'))
-
 @patch
 def _cache_folder(self:FewShotClassifier):
     "Where in `cache` the features by this encoder, with its weights of now, are kept; or None"
-    encoder = self.encoder_
     if self.cache is None: return None
-    about = encoder.settings() if isinstance(encoder, NamedEncoder) else [
-        weights_checksum(encoder), encoder.patches.settings(), encoder.chosen_precision()]
-    return user_path(self.cache)/sha256(f'{about} {self.seed}'.encode()).hexdigest()[:16]
+    about = f'{self.encoder_.features_digest()} {self.seed}'
+    return user_path(self.cache)/sha256(about.encode()).hexdigest()[:16]
 
 @patch
 def _features(self:FewShotClassifier, images, folder):
     "Those of Pillow images, from and into a folder of `_cache_folder` where there is one"
-    encoder = self.encoder_
-    if folder is None: return embed_pictures(encoder, images, self.seed)
-    bank = kept_bank(images, folder, lambda images: embed_pictures(encoder, images, self.seed))
-    return Bank(*(None if part is None else part.to(_device_of(encoder)) for part in bank))
+    def embedded(images): return self.encoder_.embed(images, self.seed)
+    if folder is None: return embedded(images)
+    return kept_bank(images, folder, embedded).to(self.encoder_.device)
 
 @patch
 def _embed(self:FewShotClassifier, pictures, kept=None, broken=None):
@@ -208,100 +191,9 @@ def _add(self:FewShotClassifier, X, y, first):
     none = -1 if classes.dtype.kind in 'iuf' else 'none of these'
     if self.none_of_these is not None and (classes.dtype.kind == 'b' or none in classes.tolist()):
         raise ValueError(f'with none_of_these no class can be called {none!r}, nor True and False')
-    local, whole, _, boxes = zip(*banks)
     self.classes_, self.none_label_, self.pictures_ = classes, none, kept
-    boxes = torch.cat([o.cpu() for o in boxes]) if self.encoder_ is not None else None
-    self.bank_ = Bank(torch.cat(local), torch.cat(whole), labels, boxes)
-    self._choose_rule()
+    self.fit_rule(Bank.join(banks, labels), self.encoder_)
     return self
-
-# %% ../nbs/classify.ipynb #b4056239
-@patch
-def _metric(self:FewShotClassifier):
-    "The metric between local sets"
-    if isinstance(self.encoder_, FCAM): return self.encoder_.metric
-    return AdaptiveMetric(self.bank_.whole.shape[1], eps=0.05, modulated=False, sharpness=2.,
-                          norm_power=1.)
-
-@patch
-def _rule_scores(self:FewShotClassifier, query, support=None, name=None):
-    "Scores `(n_query, n_classes)` by a rule; default: the chosen one, by all pictures"
-    return class_scores(name or self.rule_, support or self.bank_, query, self._metric(),
-                        self.candidates, sfc=getattr(self.encoder_, 'sfc', None))
-
-@patch
-def _find_threshold(self:FewShotClassifier, known):
-    "By the cosines `known` of pictures held out: below it a picture is of none of the classes"
-    if not len(known): raise ValueError('none_of_these is measured by pictures that are held out, '
-        'and no class has two: give a second picture, or leave it out')
-    self.threshold_ = float(np.quantile(np.concatenate(known), self.none_of_these,
-                                       method='median_unbiased'))
-    some = self.bank_.take(np.random.default_rng(self.seed).permutation(len(self.pictures_))[:2000])
-    others = class_cosines(self.bank_, some).cpu().numpy()
-    others[np.arange(len(others)), some.labels] = -1            # as if its class were left out
-    self.unknown_caught_ = float((others.max(1) < self.threshold_).mean())
-    if self.verbose: print(f'none of these: the answer of about {100*self.none_of_these:.0f} % of '
-        f'known pictures, and of {100*self.unknown_caught_:.0f} % when their class is left out')
-
-@patch
-def _default_rule(self:FewShotClassifier, default, rng):
-    "Rule and temperature where nothing can be held out"
-    self.rule_ = default if self.rule == 'auto' else self.rule
-    if self.rule_ == 'metric' and isinstance(self.encoder_, FCAM):
-        self.temperature_ = 1/self.encoder_.score_temperature
-        return
-    some = self.bank_.take(rng.permutation(len(self.pictures_))[:50])
-    scores = self._rule_scores(some)
-    own, others = (np.arange(len(scores)), some.labels), np.isfinite(scores)
-    least = 1e-6*np.abs(scores[others]).max()                   # what rounding may be
-    others[own] = False
-    if not others.any(): found = 0.                             # with a single candidate
-    elif len(self.classes_) > 3: found = scores[others].std()
-    else: found = (scores[own].mean() - scores[others].mean())/2    # two or three have no spread
-    self.temperature_ = float(found) if found > least else 1.
-
-@patch
-def _compete(self:FewShotClassifier, default, scores, known):
-    "The best rule by its scores of pictures that were held out, of the classes `known`"
-    found = {name: fit_temperature(o, known) for name, o in scores.items()}
-    first = found[default if default in found else next(iter(found))][1]
-    def gain(name):
-        "By how much a rule is better than the default, less two standard errors"
-        better = first - found[name][1]
-        return better.mean() - 2*better.std()/len(known)**0.5
-    rows = {name: dict(accuracy=100*(o.argmax(1) == known).mean(),
-                       log_loss=found[name][1].mean()) for name, o in scores.items()}
-    self.competition_ = DataFrame(rows).T.sort_values('log_loss', kind='stable')
-    self.rule_ = max(scores, key=gain)
-    self.temperature_ = found[self.rule_][0]
-    if self.verbose: print(f'{len(known)} of {len(self.pictures_)} pictures were held out:\n'
-                           f'{self.competition_.round(2).to_string()}')
-
-@patch
-def _choose_rule(self:FewShotClassifier):
-    "The competition; then temperature and threshold of the rule that won"
-    bank, rng, single = self.bank_, np.random.default_rng(self.seed), self.bank_.local.shape[1] == 1
-    counts, names, most = np.bincount(bank.labels), [self.rule], 10*len(bank.labels)
-    few = len(counts) <= 300
-    default = 'metric' if not single else 'logistic_regression' if few else 'cosine'
-    if self.rule == 'auto':
-        left_out = ('metric', 'frn', 'dn4')*single + _competitors[-2:]*(not few)
-        names = [name for name in _competitors if name not in left_out]
-    if counts.max() == 2: names = [name for name in names if name != 'gda']    # nothing to train it
-    if self.rule in ('auto', *_competitors): most = int(np.clip(200_000//len(counts), 50, 500))
-    scores, known, cosines = {name: [] for name in names}, [], []
-    for rest, held in hold_out(bank.labels, rng, most):
-        rest, held = bank.take(rest), bank.take(held)
-        known.append(held.labels)
-        cosines.append(class_cosines(rest, held).amax(1).cpu().numpy())
-        for name in names: scores[name].append(self._rule_scores(held, rest, name))
-    self.competition_, self.threshold_, self.unknown_caught_ = None, None, None
-    if not (known and names): self._default_rule(default, rng)
-    else: self._compete(default, {name: np.concatenate(o) for name, o in scores.items()},
-                        np.concatenate(known))
-    is_default = self.rule == 'auto' and self.competition_ is None
-    if self.verbose: print(f'rule: {self.rule_}' + ', the default'*is_default)
-    if self.none_of_these is not None: self._find_threshold(cosines)
 
 # %% ../nbs/classify.ipynb #69870554
 @patch
@@ -329,14 +221,6 @@ def partial_fit(self:FewShotClassifier,
 
 # %% ../nbs/classify.ipynb #ab7b901d
 @patch
-def _answers(self:FewShotClassifier, banks):
-    "Probabilities `(n_pictures, n_classes)` of features, and which are of none of the classes"
-    found = [(softmax(self._rule_scores(bank)/self.temperature_, axis=1),
-              class_cosines(self.bank_, bank).amax(1).cpu().numpy()) for bank in banks]
-    probs, best = map(np.concatenate, zip(*found))
-    return probs, best < (-2 if self.threshold_ is None else self.threshold_)
-
-@patch
 def _query(self:FewShotClassifier, X):
     "The features of new pictures, batch by batch"
     check_is_fitted(self)
@@ -350,7 +234,7 @@ def predict_proba(self:FewShotClassifier,
     X, # as for `predict`
 )->np.ndarray: # `(n_pictures, n_classes)`, rows sum to one
     "The probability of each of `classes_`; what `none_of_these` means has none"
-    return self._answers(self._query(X))[0]
+    return self.answers(self._query(X))[0]
 
 @patch
 def predict(self:FewShotClassifier,
@@ -358,7 +242,7 @@ def predict(self:FewShotClassifier,
     return_proba:bool=False, # give `predict_proba` as well
 )->np.ndarray: # `(n_pictures,)`; or two arrays
     "The label of each picture; with `none_of_these` also 'none of these', or -1 among numbers"
-    probs, unknown = self._answers(self._query(X))
+    probs, unknown = self.answers(self._query(X))
     labels = self.classes_[probs.argmax(1)]
     if self.threshold_ is not None:                            # -1 needs a sign
         if labels.dtype.kind == 'u': labels = labels.astype(np.int64)
@@ -369,12 +253,7 @@ def predict(self:FewShotClassifier,
 @patch
 def _shown(self:FewShotClassifier, image):
     "A picture as the encoder sees it, 120 pixels high and at most four times as wide"
-    if isinstance(self.encoder_, NamedEncoder):
-        from fcam.core.plots import to_image
-        how = self.encoder_.preprocessing
-        pixels = to_image(self.encoder_.transform(image), torch.tensor(how['mean']),
-                          torch.tensor(how['std']))
-        image = Image.fromarray((255*pixels).round().astype(np.uint8))
+    image = self.encoder_.shown(image)
     width = min(480, max(1, 120*image.width//image.height))
     return np.asarray(image.resize((width, 120)))
 
@@ -385,9 +264,8 @@ def compare(self:FewShotClassifier,
     rows, # positions in `bank_` of the `k` pictures that it is compared with
 )->tuple: # similarities `(k,)`, and what each pair of parts adds to them `(k, n, m)`
     "Matches the parts of a picture with those of others by the metric, at any rule"
-    metric, sets = self._metric(), self.bank_.local[rows]
-    if not hasattr(metric, 'transport'):
-        metric = AdaptiveMetric(query.whole.shape[1], modulated=False)
+    metric, sets = self.metric_, self.bank_.local[rows]
+    if not hasattr(metric, 'transport'): metric = cell_metric(query.whole.shape[1])
     scores, plans, _ = metric.transport(query.local, sets)
     cosines = F.normalize(query.local[0], dim=-1)@F.normalize(sets, dim=-1).mT
     return scores[0], plans[0]*cosines
@@ -406,7 +284,7 @@ def explain(self:FewShotClassifier,
     from fcam.core.plots import drawable, plot_match
     image, bank = load_image(picture), self.bank_
     query = self._features([image], self._cache_folder())
-    probs, unknown = self._answers([query])
+    probs, unknown = self.answers([query])
     order = probs[0].argsort()[::-1]
     near = F.cosine_similarity(query.whole, bank.whole).cpu().numpy()
     groups = [np.flatnonzero(bank.labels == c) for c in order[:2]]
@@ -500,12 +378,11 @@ def load(cls:FewShotClassifier,
         f'{folder} was made with other weights of the encoder, and its features would not fit: '
         'give the same ones as load(folder, encoder=...)')
     self = cls(given, device=device, **known['settings'])
-    tensors = load_file(folder/'features.safetensors', device=str(_device_of(encoder)))
-    labels = tensors.pop('labels').cpu().numpy()
-    self.encoder_, self.bank_ = encoder, Bank(**tensors, labels=labels)
+    tensors, table = load_file(folder/'features.safetensors'), known['competition']
+    bank = Bank(**tensors)._replace(labels=tensors['labels'].numpy())
+    self.encoder_, self.pictures_ = encoder, known['pictures']
     self.classes_ = np.array(known['classes'], dtype=known['dtype'])
-    self.pictures_, self.competition_ = known['pictures'], known['competition']
-    if self.competition_: self.competition_ = DataFrame(self.competition_).T
-    for name, value in known['found'].items(): setattr(self, name, value)
-    if not saved: self.n_features_in_ = self.bank_.whole.shape[1]
+    found = known['found'] | dict(competition_=DataFrame(table).T if table else None)
+    self.fit_rule(bank if encoder is None else bank.to(encoder.device), encoder, found)
+    if not saved: self.n_features_in_ = bank.whole.shape[1]
     return self

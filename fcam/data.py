@@ -18,7 +18,7 @@ from fastcore.basics import patch
 from fastcore.meta import delegates
 from PIL import ImageOps
 
-from .core.checks import check_count
+from .core.checks import check_choice
 from .core.device import megabytes
 from .images.benchmarks import cifar_arrays, cub_layout, mini_imagenet_layout
 from .images.benchmarks import omniglot_arrays, tiered_imagenet_layout
@@ -68,11 +68,9 @@ class FewShotData:
 
 # %% ../nbs/02_data.ipynb #c9bb0269
 @patch
-def statistics(self:ImageStore,
-    n_images:int=2000, # how many images, evenly spread, at most
-)->tuple: # mean and standard deviation per channel, `(3,)` each, for images in [0, 1]
-    "Mean and standard deviation of the pixels"
-    idx = torch.linspace(0, len(self) - 1, min(n_images, len(self))).round().long()
+def statistics(self:ImageStore)->tuple: # means and deviations by channel, `(3,)`, in [0, 1]
+    "Mean and standard deviation of the pixels of at most 2000 images, evenly spread"
+    idx = torch.linspace(0, len(self) - 1, min(2000, len(self))).round().long()
     total, squares, count = torch.zeros(3).double(), torch.zeros(3).double(), 0
     for part in idx.split(64):
         images, sizes = self.batch(part)
@@ -92,16 +90,12 @@ _STATS = {'imagenet': (np.array([125.3, 123.0, 113.9])/255, np.array([63.0, 62.1
 
 def _checked_statistics(stats):
     "Mean and standard deviation by channel, `(3,)` each; `ValueError` where `stats` is neither"
-    if isinstance(stats, str) and stats not in _STATS:
-        raise ValueError(f"stats {stats!r} is not known; give 'train', 'imagenet', 'cifar' or "
-                         '(mean, std)')
-    pair = _STATS[stats] if isinstance(stats, str) else stats
-    try: mean, std = (torch.as_tensor(np.asarray(o), dtype=torch.float) for o in pair)
-    except (TypeError, ValueError, RuntimeError): mean = std = torch.empty(0)
+    if isinstance(stats, str): stats = _STATS[check_choice('stats', stats, (*_STATS, 'train'))]
+    mean, std = (torch.as_tensor(np.asarray(o), dtype=torch.float) for o in stats)
     three = mean.shape == std.shape == (3,)
     if not (three and ((mean >= 0) & (mean <= 1) & (std > 0) & std.isfinite()).all()):
-        raise ValueError('stats is (mean, std), three numbers each, for images in [0, 1], std '
-                         'above zero; divide those in 0..255 by 255')
+        raise ValueError('stats is (mean, std), three numbers each, for images in [0, 1]: divide '
+                         'those in 0..255 by 255')
     return mean, std
 
 # %% ../nbs/02_data.ipynb #0b2b62d8
@@ -180,13 +174,9 @@ def show_batch(self:FewShotData,
     "A figure of some images of some classes, whole, each in a white square"
     import matplotlib.pyplot as plt
     from torchvision.utils import make_grid
-    if which not in self.sets:
-        raise ValueError(f"which is 'train', 'valid' or 'test', not {which!r}")
-    check_count('n_classes', n_classes)
-    rng = random.Random(seed if seed is None else int(seed))   # which takes no NumPy number
-    store, side = self.sets[which], 96
+    rng, store, side = random.Random(seed), self.sets[which], 96
     labels = sorted(rng.sample(range(store.n_classes), min(n_classes, store.n_classes)))
-    tiles = torch.full((len(labels), check_count('n', n), 3, side, side), 255, dtype=torch.uint8)
+    tiles = torch.full((len(labels), n, 3, side, side), 255, dtype=torch.uint8)
     for label, row in zip(labels, tiles):
         members = (store.labels == label).nonzero()[:,0].tolist()
         for i, tile in zip(rng.sample(members, min(n, len(members))), row):
@@ -210,22 +200,17 @@ def show_batch(self:FewShotData,
 def dls(self:FewShotData,
     bs:int=128, # images per batch
     device=None, # where batches go; None: where the images are, so that nothing is copied
-    drop_last:bool=True, # leave a last batch that is not full out
-    shuffle:bool=True, # a fresh order every epoch
     seed:int|None=None, # of the order; None: from Python's `random`
     n_images:int|None=None, # images an epoch, some of them, or again and again; None: each once
 ): # fastai's `DataLoaders`: batches `((images, sizes), labels)`; the validation loader is empty
     "fastai loaders over the training classes; `ValueError` if not one batch can be filled"
     from fastai.data.core import DataLoaders    # fastai takes a second, and not everybody trains
     from fcam.images.loaders import StoreLoader
-    check_count('bs', bs)
-    if n_images is not None: check_count('n_images', n_images)
-    if drop_last and (n := n_images or len(self.train)) < bs:
-        raise ValueError(f'{n} training images do not fill one batch of {bs}: '
-                         'lower bs, or give drop_last=False')
+    if (n := n_images or len(self.train)) < bs:
+        raise ValueError(f'{n} training images do not fill one batch of {bs}: lower bs')
     device = self.device if device is None else torch.device(device)
-    train = StoreLoader(self.train, bs=bs, shuffle=shuffle, drop_last=drop_last, device=device,
-                        seed=seed, n_images=n_images)
+    train = StoreLoader(self.train, bs=bs, shuffle=True, drop_last=True, device=device, seed=seed,
+                        n_images=n_images)
     valid = StoreLoader(self.train, bs=bs, indices=[], device=device)
     res = DataLoaders(train, valid, device=device)
     res.n_classes = self.train.n_classes
@@ -243,8 +228,8 @@ def from_files(cls:FewShotData,
 )->FewShotData:
     "Data from lists of image files; `ValueError` names a class that is shared or broken files"
     check_disjoint(files)
-    files = {k: {name: group if isinstance(group, (str, Path)) else list(group)
-                 for name, group in classes.items()} for k, classes in files.items()}
+    files = {k: {name: list(group) for name, group in classes.items()}
+             for k, classes in files.items()}
     stores = {k: ImageStore.from_files(o, size, skip_broken, k) for k, o in files.items()}
     data = cls(**stores, name=name, stats=stats)
     broken = [file for o in stores.values() for file in o.skipped]

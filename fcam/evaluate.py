@@ -5,7 +5,6 @@
 # %% ../nbs/09_evaluate.ipynb #1bb29fa1
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from inspect import signature
 from math import prod
@@ -21,15 +20,14 @@ from torch import nn, Tensor
 from .classifiers.named import baseline
 from .classifiers.rules import Baseline
 from .core.checks import check_count, check_seed
-from .core.device import autocast, check_precision, megabytes
+from .core.device import autocast, check_precision, eval_mode, megabytes
 from .core.distributed import gathered, is_main, n_ranks, rank
 from .episodes import mean_prototypes, structured_fc, Task, used_images
 from .images.store import ImageStore
 from .patches import named_generator, RandomPatches, Stream
 
 # %% auto #0
-__all__ = ['Accuracy', 'eval_mode', 'embed', 'Mirrored', 'FreshFeatures', 'FeatureBank', 'evaluate', 'task_features',
-           'mean_feature']
+__all__ = ['Accuracy', 'embed', 'Mirrored', 'FreshFeatures', 'FeatureBank', 'evaluate', 'task_features', 'mean_feature']
 
 # %% ../nbs/09_evaluate.ipynb #0debc4a1
 class Accuracy:
@@ -83,19 +81,6 @@ def first(self:Accuracy,
     most = len(self.per_episode)
     if check_count('n', n) > most: raise ValueError(f'n is {n}, and there are {most} episodes')
     return Accuracy(self.per_episode[:n], self.episodes)
-
-# %% ../nbs/09_evaluate.ipynb #4a9e59e6
-@contextmanager
-def eval_mode(
-    *modules:nn.Module, # networks, with all modules inside them
-):
-    "Eval mode for the `with` block; then each module has its own mode again, also after an error"
-    modes = [(m, m.training) for module in modules for m in module.modules()]
-    try:
-        for m, _ in modes: m.training = False
-        yield
-    finally:
-        for m, training in modes: m.training = training
 
 # %% ../nbs/09_evaluate.ipynb #41b8208a
 def _resolved(precision, device):

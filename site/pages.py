@@ -60,8 +60,12 @@ def _fields(cls):
         tree, comments = _parsed(base)
         for node in tree.body if tree else []:
             if not isinstance(node, ast.AnnAssign): continue
-            default = ast.unparse(node.value) if node.value else ''
-            comment = comments.get(node.end_lineno, '')
+            default, comment = node.value, comments.get(node.end_lineno, '')
+            known = getattr(cls, '__dataclass_fields__', {}).get(node.target.id)
+            if limits := known and known.metadata.get('limits'):
+                comment += f'; in {limits}' if isinstance(limits, str) else f': {", ".join(limits)}'
+            if isinstance(default, ast.Call) and default.args: default = default.args[0]
+            default = ast.unparse(default) if default else ''
             yield node.target.id, ast.unparse(node.annotation), default, comment
 
 def _table(rows, *heads):

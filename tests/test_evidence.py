@@ -98,6 +98,31 @@ def test_pages_say_what_the_records_say(path):
         digits = len(written.split(' ')[0].split('.')[1])
         assert written in {f'{abs(one["mean"]):.{digits}f} ± {one["half"]:.{digits}f}' for one in found}, written
 
+def test_functions_of_the_pages(monkeypatch, tmp_path):
+    "Columns for data sets, marks of machines and trainings, an opposite difference beside the deciding one, a figure"
+    monkeypatch.syspath_prepend(nbs/'paper'/'tables')
+    from pages import claims_table, declared_rows, plot_claims, read_results, result_page
+    assert '| classical KL | class_temperature 1.0 | joint | own |' in declared_rows(experiments['kl_ukd'])
+    results = read_results(nbs/'results'/'claims', 'kl_ukd')
+    head, _, *rows = claims_table(dict(kl_ukd=results), lambda name: f'{name}.ipynb').splitlines()
+    assert [cell.strip() for cell in head.strip('|').split('|')] == ['the paper says', 'decided by', *sorted(results)]
+    assert rows[0].startswith('| [UniCon KL calibrates better') and '](kl_ukd.ipynb)' in rows[0] and ' ± ' in rows[0]
+    assert ' ± ' not in claims_table(dict(kl_ukd=results), numbers=False)
+    record = next(iter(results.values()))
+    claim = next(one for one in record['claims'] if one['primary'])
+    claim = claim | dict(claim='a above b', column='ms a task', verdict='shown')
+    other = claim | dict(claim='c above d', primary=False, paper=1., verdict='opposite shown')
+    for more, kind in ((dict(gpu=None), 'processor'), (dict(gpu='a GPU'), 'GPU')):
+        one = dict(x=record | dict(claims=[claim, other], machine=record['machine'] | more))
+        assert f' on a {kind}, ' in claims_table(dict(x=one))
+    for text in claims_table(dict(x=one)), result_page(one): assert 'c above d (ms a task): opposite shown' in text
+    assert 'Decided by *a above b (ms a task)*: **shown**. c above d' in result_page(one)
+    fig = plot_claims(results, '1-shot')
+    assert fig.axes[0].get_xlabel() == 'difference in 1-shot (percentage points)' and len(fig.axes) == len(results)
+    for size in 'small', 'tiny': (tmp_path/f'twice-glyphs-{size}.json').write_text(json.dumps(record | dict(size=size)))
+    assert {name: one['size'] for name, one in read_results(tmp_path, 'twice').items()} == {'glyphs': 'small', 'glyphs, tiny': 'tiny'}
+    with pytest.raises(FileNotFoundError, match='run it by fcam_reproduce'): read_results(tmp_path, 'none')
+
 def intervals(text):
     return {(mean, half) for mean, half in re.findall(r'(\d+\.\d+) ± (\d+\.\d+)', text)}
 

@@ -7,16 +7,18 @@ import pytest
 from project import cells, module_of, modules, name_of, nbs, notebooks, source
 
 # Top to bottom. A name is a folder, or a module at the root; those of one floor do not import each other, modules of one folder may, in no circle.
-floors = ['app paper', 'commands', 'classify runs', 'learner', 'training', 'encoders', 'model', 'evaluate', 'classifiers',
+floors = ['app paper', 'commands', 'classify runs', 'learner', 'training', 'model', 'encoders', 'evaluate', 'classifiers',
           'calibration episodes metric', 'patches data sinkhorn', 'encoder images transport', 'losses core']
 floor = {name: -i for i, names in enumerate(floors) for name in names.split()}
 mathematics = ['losses', 'transport.solver', 'transport.kernel', 'sinkhorn']
 
 def imports(module, trees=None):
-    "`(imported module, names)` of every import in a module or in given trees, wherever it stands; relative ones made absolute"
-    here = ['fcam', *module.split('.')]
+    """`(imported module, names)` of every import in a module or in given trees, wherever it stands; relative ones made absolute.
+    Text that is the name of a module counts, since `import_module` may get it"""
+    here, known = ['fcam', *module.split('.')], {f'fcam.{name}' for name in modules()}
     for node in (node for tree in trees or [ast.parse(source(module))] for node in ast.walk(tree)):
-        if isinstance(node, ast.Import): yield from ((alias.name, []) for alias in node.names)
+        if isinstance(node, ast.Constant) and node.value in known: yield node.value, []
+        elif isinstance(node, ast.Import): yield from ((alias.name, []) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = here[:-node.level] if node.level else []
             yield '.'.join([*base, *filter(None, [node.module])]), [alias.name for alias in node.names]

@@ -82,7 +82,7 @@ called = {
     "fcam_learner(data, folder='')": 'the name of a folder is empty',
     "fcam_learner(data, folder='~no-such-user/run')": 'write the whole path',
     "fcam_learner(data, folder='run')": 'is no whole checkpoint',
-    "fcam_learner(data, folder='file')": 'a file has this name',
+    "fcam_learner(data, folder='file')": 'File exists',
     "fcam_learner(data, start='nowhere')": 'nowhere does not exist',
     "load_fcam('nowhere')": 'a model that comes with the package (cifar_fs)',
     "load_fcam('weights.pth')": 'would have to be unpickled',

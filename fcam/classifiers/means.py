@@ -24,6 +24,7 @@ def _minus_squared_distances(query, proto):
 @register('euclidean')
 class Euclidean(Baseline):
     "Minus the squared distance to the mean of the class (ProtoNet, Snell et al. 2017)"
+    whole, shots = True, 'mean'
     def scores(self, support, query):
         return _minus_squared_distances(query.mean(-2), support.mean(-2).mean(-2))
 
@@ -31,12 +32,14 @@ class Euclidean(Baseline):
 @register('cosine')
 class Cosine(OfMetric):
     "Cosine to the mean of the class, the nearest prototype of the tables"
+    whole = competes = True
     def __init__(self): super().__init__(CosineMetric())
 
 # %% ../../nbs/classifiers/means.ipynb #e62c11bf
 @register('simpleshot')
 class SimpleShot(Baseline):
     "As `euclidean`, with features centred and of length one (SimpleShot, Wang et al. 2019)"
+    whole, shots, competes = True, 'each', True
     def __init__(self,
         mean:Tensor=None, # `(n_features,)`, of training classes; 0: none; default: of the support
     ):
@@ -63,6 +66,7 @@ class SimpleShot(Baseline):
 @register('meta_baseline')
 class MetaBaseline(OfMetric):
     "As `cosine`, times a learned temperature (Meta-Baseline, Chen et al. 2021)"
+    whole = True
     def __init__(self,
         temperature:float=10., # factor on the cosine, at the start
     ): super().__init__(CosineMetric(temperature))
@@ -71,6 +75,7 @@ class MetaBaseline(OfMetric):
 @register('matching')
 class Matching(Baseline):
     "Attention to all images of the support, summed by class (MatchingNet, Vinyals et al. 2016)"
+    whole = True
     def __init__(self,
         scale:float=1., # factor on the cosines in the softmax; 100 in the code of Chen et al. 2019
     ):
@@ -86,7 +91,7 @@ class Matching(Baseline):
 @register('linear_classifier')
 class LinearClassifier(Baseline):
     "A linear layer trained by SGD on the support of each task (Baseline, Chen et al. 2019)"
-    at_once = 100
+    whole, at_once = True, 100
     def __init__(self,
         n_epochs:int=100, # passes over the support
         lr:float=0.01, # of SGD
@@ -153,12 +158,16 @@ class CosineClassifier(LinearClassifier):
 @register('logistic_regression')
 class LogisticRegression(Baseline):
     "Logistic regression on the support of each task, by unit features (RFS, Tian et al. 2020)"
-    at_once = 100
+    whole, shots, competes, at_once = True, 'each', True, 100
     def __init__(self,
         C:float=1., # weight of the losses beside the squares of the weights
     ):
         super().__init__()
         self.C = check_number('C', C, '(0, inf)')
+
+    def estimator(self, n_images, n_features, n_classes):
+        from sklearn.linear_model import LogisticRegression as Logistic
+        return Logistic(C=self.C, max_iter=1000, class_weight='balanced')
 
     @torch.no_grad()
     def scores(self, support, query):
@@ -185,7 +194,14 @@ class LogisticRegression(Baseline):
 @register('gda')
 class GDA(Baseline):
     "Gaussians with one shrunk covariance for all classes, by unit features (Wang et al. 2024)"
-    at_once = 100
+    whole, shots, competes, at_once = True, 'each', True, 100
+    def estimator(self, n_images, n_features, n_classes):
+        if n_images == n_classes: raise ValueError(
+            "gda needs a class with two pictures at least: take another rule, such as 'metric'")
+        from sklearn.discriminant_analysis import LinearDiscriminantAnalysis as Discriminant
+        return Discriminant(solver='lsqr', priors=[1/n_classes]*n_classes,
+                            shrinkage=n_features/(n_images - 1 + n_features))
+
     def scores(self, support, query):
         support, query = (F.normalize(x.mean(-2), dim=-1) for x in (support, query))
         mean = support.mean(2)

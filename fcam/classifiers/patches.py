@@ -26,6 +26,7 @@ def _cosines(query, classes):
 @register('dn4')
 class DN4(Baseline):
     "DN4 (Li et al., 2019): sum of the cosines of each query patch with its k nearest of a class"
+    shots, competes = 'each', True
     def __init__(self,
         k:int=3, # nearest patches; where a class has fewer, all of them
     ):
@@ -39,6 +40,7 @@ class DN4(Baseline):
 @register('max_similarity')
 class MaxSimilarity(Baseline):
     "Largest similarity (chamfer, MaxSim): mean cosine of each patch with its nearest, both ways"
+    shots = 'each'
     def scores(self, support, query):
         cosines = _cosines(query, support.flatten(2, 3))
         return (cosines.amax(-1).mean(2)+cosines.amax(2).mean(-1))/2
@@ -47,6 +49,7 @@ class MaxSimilarity(Baseline):
 @register('mcl')
 class MCL(Baseline):
     "MCL (Liu et al., 2022): log share of a class in the visits of a random walk over patches"
+    shots = 'mean'
     def __init__(self,
         gamma:float=20., # sharpness of the steps from the query to all classes
         gamma_back:float=10., # sharpness of the steps from a class's patch to the query
@@ -92,6 +95,7 @@ def _error_by_features(query, rows, strength, factor):
 @register('frn')
 class FRN(Baseline):
     "FRN (Wertheimer et al., 2021): minus the error of rebuilding a query from a class's patches"
+    shots, competes = 'each', True
     def __init__(self,
         alpha:float=0., # logarithm of the strength of the ridge, over patches/features
         beta:float=0., # logarithm of the factor on what is rebuilt
@@ -129,6 +133,7 @@ class DeepEMD(OfMetric):
 @register('sinkhorn')
 class Sinkhorn(Baseline):
     "Sinkhorn (Cuturi, 2013): entropic transport (14) to (18) with one eps for all pairs"
+    shots = 'mean'
     def __init__(self,
         eps:float=0.1, # smoothness of the plan, in the unit of the cost
         sharpness:float=1., # factor on the cosines in the weights of the patches

@@ -19,6 +19,10 @@ class Baseline(nn.Module):
     at_once = 4   # tasks that one call of `scores` gets, at most
     slow = False  # whether tables should give it fewer tasks
     transductive = False # whether it sees all queries of a task together
+    whole = False # whether it sees one vector of an image, the mean of its patches
+    shots = 'together' # 'mean' or 'each' of a class alone; 'together': equally many of all classes
+    competes = False # whether `FewShotClassifier` tries it where no rule is named
+    estimator = None # `(n_images, n_features, n_classes)`: scikit-learn's, for classes of any sizes
 
     @property
     def label(self):
@@ -73,6 +77,7 @@ def register(
 # %% ../../nbs/classifiers/rules.ipynb #f6d2efc2
 class OfMetric(Baseline):
     "The rule that a metric makes with the mean prototypes of equation (2)"
+    shots = 'mean'
     def __init__(self,
         metric:nn.Module, # `metric(query, proto)`, a score for each query and class
     ):

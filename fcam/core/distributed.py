@@ -28,8 +28,7 @@ def join(
         from accelerate import PartialState
         from accelerate.utils import parse_flag_from_env
     except ImportError: raise ImportError(
-        f'a launcher started {n} processes, and they need accelerate to train '
-        "together: pip install 'fcam[dist]', or start one process") from None
+        f"the {n} processes of a launcher need accelerate: pip install 'fcam[dist]'") from None
     cpu = not torch.cuda.is_available() or parse_flag_from_env('ACCELERATE_USE_CPU')
     if device is not None: cpu = torch.device(device).type == 'cpu'
     return PartialState(cpu=cpu).device

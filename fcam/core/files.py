@@ -22,9 +22,8 @@ def user_path(
 )->Path:
     "The path with `~` expanded; `ValueError` for an empty one, or a home that is not there"
     text = os.path.expanduser(os.fspath(path))
-    if not text.strip(): raise ValueError('the name of a folder is empty: give one')
-    if text.startswith('~'): raise ValueError(
-        f'{text}: no home folder of that name is known here; write the whole path')
+    if text.strip()[:1] in ('', '~'): raise ValueError(
+        f'the name of a folder is empty or in an unknown home, {text!r}: write the whole path')
     return Path(text)
 
 # %% ../../nbs/core/files.ipynb #9ac254bb
@@ -82,17 +81,11 @@ def lock_folder(
 )->FileLock: # taken; `release()` gives it back
     "The lock of a folder; `OSError` where another process has it, or it cannot be written"
     path = user_path(path).absolute()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path/'.lock', is_singleton=True)
-        lock.acquire(timeout=0)
+    path.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path/'.lock', is_singleton=True)
+    try: lock.acquire(timeout=0)
     except Timeout: raise OSError(f'{path} is in use by another process: wait until it ends, '
                                   'or choose another folder') from None
-    except OSError as e:
-        reason = e.strerror or e
-        if isinstance(e, (FileExistsError, NotADirectoryError)):
-            reason = 'a file has this name, or that of a folder above'
-        raise OSError(f'the folder {path} cannot be written: {reason}; choose another') from None
     return lock
 
 # %% ../../nbs/core/files.ipynb #73621da3
@@ -140,7 +133,7 @@ def results_folder(
     default:str, # where nothing was asked for: this, or the first of `-2`, `-3`, ... that is free
     line:str=None, # the command, as for `new_folder`
 ): # gives the path
-    "A new folder for results, removed where nothing was saved; `ValueError` if it cannot be used"
+    "A new folder for results, removed where nothing was saved; an error if it cannot be used"
     from fcam.core.distributed import from_main, is_main
     def make():
         if out is None: Path(default).parent.mkdir(parents=True, exist_ok=True)
@@ -153,9 +146,7 @@ def results_folder(
         is_new = not path.exists()
         path.mkdir(parents=True, exist_ok=True)
         return path.resolve(), is_new
-    try: path, is_new = from_main(make)
-    except OSError as e: raise ValueError(
-        f'the folder {out or default} cannot be made: {e.strerror}; choose another') from None
+    path, is_new = from_main(make)
     locks = []
     from_main(lambda: locks.append(lock_folder(path)))         # a training takes it once more
     try: yield path

@@ -16,8 +16,6 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from .checks import check_number
-
 # %% ../../nbs/core/plots.ipynb #334e7389
 def drawable(
     names:list, # of classes, any objects
@@ -63,14 +61,6 @@ def _side_by_side(patches, mean, std, n_cols):
     return grid
 
 # %% ../../nbs/core/plots.ipynb #66a65559
-def _check_plan(plan, query, proto):
-    "`ValueError` if a plan and the patches at its sides do not fit"
-    if plan.ndim != 2: raise ValueError(f'a plan is (n, m); got {tuple(plan.shape)}')
-    n, m = plan.shape
-    if (len(query), len(proto)) != (n, m): raise ValueError(
-        f'a plan of {n} x {m} needs {n} query and {m} support patches, '
-        f'not {len(query)} and {len(proto)}')
-
 def plot_plan(
     plan:Tensor, # `(n, m)`, the transport plan
     query:Tensor, # `(n, 3, h, w)`, patches of the query, at the rows
@@ -81,8 +71,7 @@ def plot_plan(
     ax:Axes=None, # where to draw; a new figure by default
     vmax:float=None, # weight of the brightest colour, to compare plans; default: the largest
 )->Axes: # of the plan; `.images[0]` serves for a colour bar
-    "Draws a plan with the patches it connects; `ValueError` if plan and patches do not fit"
-    _check_plan(plan, query, proto)
+    "Draws a plan with the patches it connects"
     ax, (n, m) = ax or plt.subplots(figsize=(4, 4))[1], plan.shape
     plan = plan.detach().float().cpu().numpy()
     ax.imshow(plan, cmap='magma', vmin=0, vmax=vmax)
@@ -117,8 +106,6 @@ def plot_decision(
     note:str='', # said under the plan, such as the score and eps
 )->Figure:
     "Draws the query, the ten largest probabilities of its classes, and the plan of the best class"
-    if not probs: raise ValueError('probs is empty: give {class: probability}')
-    _check_plan(plan, query, proto)
     fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), width_ratios=[1, 1, 1.6],
                              layout='compressed')    # for square axes
     axes[0].imshow(np.asarray(image))
@@ -146,8 +133,6 @@ def plot_history(
     from pandas import DataFrame  # loaded only here, since it takes half a second
     history, columns = DataFrame(history), ('train_loss', 'valid_accuracy')
     if not len(history): raise ValueError('the history is empty: train first')
-    missing = {'stage', *columns} - {*history.columns}
-    if missing: raise ValueError(f'the history has no column {sorted(missing)[0]}')
     fig, axes = plt.subplots(1, 2, figsize=(9, 2.8), layout='constrained')
     stages, epoch = history['stage'].map(str).to_numpy(object), np.arange(1, len(history) + 1)
     for ax, column in zip(axes, columns):
@@ -168,26 +153,14 @@ def plot_features(
     labels:Tensor, # `(n_images,)`
     classes:list=None, # names, for a legend
     perplexity:float=15., # about the number of neighbours, less than n_images
-    seed:int=0, # of the layout
     ax:Axes=None, # where to draw; a new figure by default
 )->Axes:
-    "Draws features by t-SNE, a colour a class; `ValueError` for what t-SNE cannot draw"
+    "Draws features by scikit-learn's t-SNE, a colour a class"
     from sklearn.manifold import TSNE  # loaded only here, since it takes a second
     features = torch.as_tensor(features).detach().float().cpu()
     labels = torch.as_tensor(labels).cpu()
-    n = len(features)
-    if features.ndim != 2 or features.shape[1] < 2: raise ValueError(
-        f'features are (n_images, n_features), two features at least; got {tuple(features.shape)}')
-    if labels.shape != (n,):
-        raise ValueError(f'labels are {tuple(labels.shape)}: give one for each of {n} images')
-    if n <= check_number('perplexity', perplexity, '(0, inf)'):
-        raise ValueError(f'{n} images are too few for perplexity {perplexity}: lower it')
-    if not features.isfinite().all() or (features == features[0]).all():
-        raise ValueError('features are not finite, or those of all images are equal')
-    if classes and int(labels.max()) >= len(classes):
-        raise ValueError(f'a label is {int(labels.max())}, but classes has {len(classes)} names')
     ax = ax or plt.subplots(figsize=(4, 4))[1]
-    tsne = TSNE(perplexity=perplexity, random_state=seed, init='pca')
+    tsne = TSNE(perplexity=perplexity, random_state=0, init='pca')
     points = tsne.fit_transform(features.numpy())
     found = labels.unique().tolist()
     dots = [ax.scatter(*points[(labels == label).numpy()].T, s=8) for label in found]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from weakref import WeakValueDictionary
-from zlib import crc32
 
 import torch
 from fastprogress.fastprogress import progress_bar
@@ -17,8 +16,7 @@ from ..core.checks import check_count
 from ..data import FewShotData
 from .named import load_encoder, NamedEncoder
 from ..images.store import ImageStore, split_images
-from ..model import saved_kinds
-from ..patches import named_generator, Stream
+from ..patches import picture_generator
 
 # %% auto #0
 __all__ = ['Cells', 'Projection', 'CellData', 'embed_cells']
@@ -32,9 +30,11 @@ class Cells:
     size, crops, mean, std = 1, 'grid', None, None     # one set an image: no draw, no second view
     def __init__(self,
         encoder, # a `NamedEncoder`, or its `settings`
+        module:nn.Module=None, # for settings of an encoder that was a module: the same
     ):
         if not isinstance(encoder, NamedEncoder):              # one in use is not built again
-            encoder = _in_use.get(_text(encoder)) or load_encoder(encoder, device='cpu')
+            used = _in_use.get(_text(encoder)) if module is None else None
+            encoder = used or load_encoder(encoder, module=module, device='cpu')
         _in_use[_text(encoder.settings())] = encoder
         self.encoder = encoder.requires_grad_(False).eval()
         weight = next(encoder.parameters(), torch.zeros(1))
@@ -89,12 +89,9 @@ class Cells:
         pictures = [o.permute(1, 2, 0).cpu().numpy() for o in split_images(images, sizes)]
         x = torch.stack([self.encoder.transform(picture) for picture in pictures])
         encoder, x = self.encoder.to(images.device), x.to(images.device)
-        names = (crc32(picture.tobytes()) for picture in pictures)           # for crops alone
-        generators = (named_generator(0, Stream.query_crops, name) for name in names)
+        generators = [picture_generator(0, picture) for picture in pictures]
         return encoder.local(x, generators)[0].float()[..., None, None]
     def __deepcopy__(self, memo): return self          # the encoder rests: all copies have the same
-
-saved_kinds['patches']['Cells'] = Cells
 
 # %% ../../nbs/encoders/cells.ipynb #3aa1c220
 class Projection(nn.Module):
@@ -125,8 +122,6 @@ class Projection(nn.Module):
         cells:Tensor, # `(batch, n_inputs, 1, 1)`
     )->Tensor: # `(batch, n_features)`
         return (cells.flatten(1) - self.mean)/self.length @ self.weight.T
-
-saved_kinds['encoder']['Projection'] = Projection
 
 # %% ../../nbs/encoders/cells.ipynb #4790fd6d
 class CellData(FewShotData):

@@ -20,17 +20,19 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
+from PIL import Image
 from torch import nn, Tensor
 
+from ..classifiers.fitted import cell_metric
+from ..classifiers.unequal import Bank
 from ..core.checks import check_choice, check_count, check_switch
-from ..core.device import choose_device
+from ..core.device import choose_device, eval_mode
 from ..core.files import user_path, write_json
-from ..core.models import find_model, is_our_model, packaged_models
+from ..core.models import is_our_model, model_folder, packaged_models, read_config, read_tensors
 from ..encoder import ResNet12
 from ..images.pixels import load_image
 from ..images.store import move
-from ..model import FCAM, load_fcam
-from ..patches import RandomPatches
+from ..patches import picture_generator, RandomPatches
 
 # %% ../../nbs/encoders/named.ipynb #26d49329
 def to_cells(
@@ -87,6 +89,7 @@ def _without_head(model):
 # %% ../../nbs/encoders/named.ipynb #bbb59fba
 class NamedEncoder(nn.Module):
     "An encoder of pictures with cells and a whole; `named_encoder` makes it"
+    score_temperature = sfc = None                 # of models that were trained with their metric
     def __init__(self,
         model:nn.Module, # that `named_encoder` built
         name:str, # under which it can be built again
@@ -120,6 +123,11 @@ class NamedEncoder(nn.Module):
             f"{name} gives one vector of a picture of {size} pixels and no cells: take how='crops'"
             ', or a larger size if it is a ConvNet')
         self.n_features = whole.shape[1]
+        self.metric = cell_metric(self.n_features)
+    @property
+    def device(self):
+        "Where the encoder is"
+        return next((p.device for p in self.parameters()), torch.device('cpu'))
     def _split(self, out, whole, x):
         "All cells, their grid, and the whole"
         patch_embed, n_prefix = (getattr(self.model, name, None)
@@ -180,6 +188,39 @@ def transform(self:NamedEncoder,
     side = 2*side if how['squash'] else side
     image = T.resize(load_image(image), side, T.InterpolationMode(how['interpolation']))
     return T.normalize(T.to_tensor(T.center_crop(image, self.size)), how['mean'], how['std'])
+
+@patch
+def shown(self:NamedEncoder,
+    image:Image.Image, # RGB
+)->Image.Image: # `(size, size)`
+    "What the encoder sees of a picture, to look at: in the colours of the picture"
+    mean, std = (torch.tensor(self.preprocessing[name])[:, None, None] for name in ('mean', 'std'))
+    pixels = (self.transform(image)*std + mean).clamp(0, 1).permute(1, 2, 0)
+    return Image.fromarray((255*pixels).round().byte().numpy())
+
+# %% ../../nbs/encoders/named.ipynb #63f8ae0f
+@patch
+@torch.inference_mode()
+def embed(self:NamedEncoder,
+    images:list, # of any kind that `load_image` takes, of any sizes
+    seed:int=0, # of the crops
+)->Bank: # without labels
+    "The features of pictures, which do not depend on each other; `ValueError` if not finite"
+    images = [load_image(image) for image in images]
+    x = torch.stack([self.transform(image) for image in images]).to(self.device)
+    def streams(): return [picture_generator(seed, image) for image in images]
+    with eval_mode(self):
+        found = self.features(x)
+        local, (h, w) = self.local(x, streams(), found)
+    if not (local.isfinite().all() and found[2].isfinite().all()): raise ValueError(
+        f'{self.name} gives features that are not finite: its weights are broken')
+    cells = torch.tensor([[i/h, j/w, 1/h, 1/w] for i in range(h) for j in range(w)]).view(-1, 4)
+    boxes = [cells]*len(images)
+    if self.how != 'cells':
+        size = torch.tensor([x.shape[-2:]])
+        drawn = [self.crops.draw(size, generator=stream)[0][0] for stream in streams()]
+        boxes = [torch.cat([cells, crops/x.shape[-1]]) for crops in drawn]
+    return Bank(local.float(), found[2].float(), boxes=torch.stack(boxes))
 
 # %% ../../nbs/encoders/named.ipynb #a1770ba0
 def _imported(package, name):
@@ -284,21 +325,25 @@ def _from_open_clip(name, size, pretrained):
         **{key: config[key] for key in ('mean', 'std', 'interpolation')})
 
 def _from_ours(name, size, pretrained):
-    "A saved model of ours"
-    if not pretrained: raise ValueError(f'{name} is a trained model, and pretrained=False is for '
-                                        'the networks of libraries: leave it out')
-    model, card = load_fcam(name, device='cpu'), find_model(name)/'README.md'
+    "The encoder of a saved model of ours"
+    folder = model_folder(name)
+    config, card = read_config(folder), folder/'README.md'
+    settings = dict(config['encoder'])
+    if not pretrained or settings.pop('name') != 'ResNet12': raise ValueError(
+        f'{name} cannot be named here: only trained models of ours whose encoder is a ResNet12 can')
+    network = ResNet12(**settings)
+    network.load_state_dict(read_tensors(folder/'model.safetensors', network.state_dict(),
+                                         part='encoder.'))
     text = card.read_text(encoding='utf-8') if card.is_file() else ''
     licence = re.search(r'^license: *(\S+)', text, re.M)
-    return _from_module(model, size) | dict(licence=licence and licence[1])
+    found = _from_module(network, size, RandomPatches(**config['patches']))
+    return found | dict(licence=licence and licence[1])
 
-def _from_module(module, size):
+def _from_module(module, size, crops=None):
     "A module of the user, which may be of timm or of torchvision, or a model of ours"
-    crops, mean, std = None, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)     # those of ImageNet
-    if isinstance(module, FCAM):
-        module, crops = module.encoder, module.patches
-        if hasattr(crops, 'encoder'): raise ValueError('this model was trained on cells of '
-            f'{crops.encoder.name}, and its own weights take no pictures: name that encoder')
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)                  # those of ImageNet
+    if hasattr(module, 'patches'): module, crops = module.encoder, module.patches          # ours
+    if crops is not None:
         if crops.mean is not None: mean, std = crops.mean, crops.std
         crops = RandomPatches(**crops.settings() | dict(mean=None, std=None))
     if hasattr(module, 'pretrained_cfg'): return _timm_settings(module, size=size)
@@ -362,6 +407,11 @@ def settings(self:NamedEncoder)->dict:
     names = 'name', 'size', 'how', 'cells', 'pretrained', 'preprocessing'
     return {name: getattr(self, name) for name in names} | dict(
         crops=self.crops.settings(), checksum=weights_checksum(self.model))
+
+@patch
+def features_digest(self:NamedEncoder)->str: # hexadecimal
+    "Of all that decides the features of a picture, but for the seed of `embed`"
+    return hashlib.sha256(json.dumps(self.settings()).encode()).hexdigest()
 
 @patch
 def save(self:NamedEncoder,

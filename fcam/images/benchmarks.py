@@ -23,20 +23,24 @@ from .glyphs import cache_folder
 __all__ = ['cifar_arrays', 'omniglot_arrays', 'mini_imagenet_layout', 'tiered_imagenet_layout', 'cub_layout']
 
 # %% ../../nbs/images/benchmarks.ipynb #e462813c
+def _two_parts(name, path, folder, download, switch):
+    "Both parts of a data set of torchvision; `FileNotFoundError` if it is not there"
+    import torchvision                                        # loaded only here: it takes a second
+    root = cache_folder() if path is None else Path(os.path.expanduser(path))
+    if root.name == folder: root = root.parent
+    dataset = getattr(torchvision.datasets, name)
+    try: return [dataset(root, download=download, **{switch: o}) for o in (True, False)]
+    except (RuntimeError, OSError, EOFError, TarError) as e: raise FileNotFoundError(
+        f'{name} is not in {str(root)!r}, or half downloaded ({e}); give download=True '
+        f'(--download), or the folder that holds {folder}') from None
+
 def cifar_arrays(
     name:str, # 'cifar_fs' or 'fc100'
     path=None, # folder that holds `cifar-100-python`, as torchvision has it; None: the cache folder
     download:bool=False, # fetch CIFAR-100 (170 MB) if it is not there
 )->dict: # 'train', 'valid', 'test' to `{class: (600, 32, 32, 3) uint8 array}`
     "The images of CIFAR-100 by set and class; `FileNotFoundError` if it is not there"
-    root = cache_folder() if path is None else Path(os.path.expanduser(path))
-    if root.name == 'cifar-100-python': root = root.parent
-    from torchvision.datasets import CIFAR100                 # loaded only here: it takes a second
-    try: parts = [CIFAR100(root, train=o, download=download) for o in (True, False)]
-    except (RuntimeError, OSError, EOFError, TarError) as e:
-        raise FileNotFoundError(f'CIFAR-100 is not in {str(root)!r}, or half downloaded ({e}); '
-                                'give download=True (--download), or the folder that holds '
-                                'cifar-100-python') from None
+    parts = _two_parts('CIFAR100', path, 'cifar-100-python', download, 'train')
     images = np.concatenate([o.data for o in parts])
     labels = np.concatenate([o.targets for o in parts])
     number = {o: i for i, o in enumerate(parts[0].classes)}
@@ -58,13 +62,7 @@ def omniglot_arrays(
     "The drawings of Omniglot by set and character; `FileNotFoundError` if they are not there"
     check_choice('background', background, ('all', *_small_backgrounds))
     check_count('size', size, '[16, 105]')
-    root = cache_folder() if path is None else Path(os.path.expanduser(path))
-    if root.name == 'omniglot-py': root = root.parent
-    from torchvision.datasets import Omniglot                 # loaded only here: it takes a second
-    try: parts = [Omniglot(root, background=o, download=download) for o in (True, False)]
-    except (RuntimeError, OSError) as e:
-        raise FileNotFoundError(f'Omniglot is not in {str(root)!r} ({e}); give download=True '
-                                '(--download), or the folder that holds omniglot-py') from None
+    parts = _two_parts('Omniglot', path, 'omniglot-py', download, 'background')
     learned, new = (sorted(Path(part.target_folder).iterdir()) for part in parts)
     known = {folder.name: folder for folder in learned}
     names = _small_backgrounds.get(background, list(known))
@@ -92,7 +90,7 @@ def _mini_imagenet_list()->dict: # class to its 600 file names
     parts = [pd.read_csv(folder/f'mini_imagenet_{o}.csv.gz') for o in ('train', 'val', 'test')]
     return pd.concat(parts).groupby('label').filename.apply(list).to_dict()
 
-def _listed_files(folder, names, left_out=None):
+def _listed_files(folder, names, left_out):
     "The files of a class folder of ImageNet that the list names; `ValueError` if it has too few"
     files = image_files(folder, left_out)
     by_name = {o.name: o for o in files}
@@ -102,9 +100,8 @@ def _listed_files(folder, names, left_out=None):
     if not numbered or len(files) == len(names): return files
     numbers = [int(Path(o).stem.removeprefix(folder.name)) for o in names]
     if max(numbers) > len(files):
-        raise ValueError(f'{str(folder)!r} holds {len(files)} images, but the list of '
-                         f'mini-ImageNet asks for number {max(numbers)}: give the whole training '
-                         'folder of ImageNet, or class folders with the 600 images of each class')
+        raise ValueError(f'{str(folder)!r} holds {len(files)} images, but mini-ImageNet has number '
+                         f'{max(numbers)}: give all images of ImageNet, or the 600 of each class')
     files.sort(key=lambda o: int(o.stem.rsplit('_', 1)[1]))
     return [files[o - 1] for o in numbers]
 
@@ -115,9 +112,8 @@ def _refuse_pickles(path):
     found = [path] if path.is_file() else sorted(path.glob('*'))
     pickles = [o for o in found if o.suffix in ('.pkl', '.pickle', '.npz', '.npy', '.pt', '.pth')]
     if pickles and not any(o.is_dir() for o in found):
-        raise ValueError(f'{str(pickles[0])!r} would have to be unpickled, which runs whatever '
-                         'code it holds. Give class folders of image files, or the training folder '
-                         'of ImageNet')
+        raise ValueError(f'{str(pickles[0])!r} would have to be unpickled, which runs its code: '
+                         'give class folders of image files, or the training folder of ImageNet')
 
 def mini_imagenet_layout(
     path, # class folders, train, val and test folders of them, ImageNet, or a folder `images`
@@ -162,15 +158,10 @@ def cub_layout(
             x, y, width, height = (float(o) for o in boxes[i].split())
             box = (x, y, width, height) if crop else None
             files[names[labels[i]]].append((path/'images'/file, box))
-    except FileNotFoundError as e:
-        raise FileNotFoundError(f'{Path(e.filename).name} is not in {str(path)!r}: give the folder '
-                                'CUB_200_2011 as it comes out of its archive') from e
-    except (KeyError, ValueError) as e:
-        raise ValueError(f'the tables in {str(path)!r} are damaged ({e}); unpack CUB_200_2011 '
-                         'again') from e
+    except (FileNotFoundError, KeyError, ValueError) as e: raise FileNotFoundError(
+        f'{str(path)!r} is not CUB_200_2011 as it comes out of its archive: {e}') from e
     split = read_split(splits)
     missing = [o for chosen in split.values() for o in chosen if o not in files]
-    if missing:
-        raise ValueError(f'the split names the class {missing[0]!r}, which is not among the '
-                         f'{len(files)} classes of the data set ({len(missing)} are missing)')
+    if missing: raise ValueError(f'{len(missing)} classes of the split are not among the '
+        f'{len(files)} of the data set; the first is {missing[0]!r}')
     return {k: {o: files[o] for o in chosen} for k, chosen in split.items()}

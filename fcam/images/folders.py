@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import json
-import operator
 import os
 import random
 from importlib.resources import files as package_files
+from itertools import combinations
 from pathlib import Path
 
 # %% auto #0
@@ -27,13 +27,11 @@ def image_files(
     left_out:dict|None=None, # receives what is left out: reason to paths
     skip_broken:bool=False, # leave out folders that cannot be read
 )->list: # paths, sorted
-    "Image files of a class, without hidden ones; `ValueError` names a folder that cannot be read"
+    "Image files of a class, without hidden ones; `OSError` names a folder that cannot be read"
     files, known, heic = [], _SUFFIXES, ('.heic', '.heif')
     found = {} if left_out is None else left_out
     def unreadable(error):
-        if not skip_broken: raise ValueError(
-            f'the folder {str(error.filename)!r} cannot be read: {error.strerror}; change its '
-            'permissions; a training can leave it out (skip_broken=True, --skip_broken)')
+        if not skip_broken: raise error
         found.setdefault('folders that cannot be read', []).append(Path(error.filename))
     seen = set()                                             # a link may lead to where it lies
     for path, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
@@ -67,12 +65,11 @@ def printable(
 
 def left_out_line(
     left_out:dict, # reason to paths, as from `image_files`
-    n:int=3, # how many names are given for each reason
 )->str:
-    "What was left out, counted and named; empty where nothing was"
+    "What was left out, counted, with three names of each kind; empty where nothing was"
     parts = []
     for reason, paths in left_out.items():
-        names = [printable(Path(o).name) for o in paths[:n]] + ['...']*(len(paths) > n)
+        names = [printable(Path(o).name) for o in paths[:3]] + ['...']*(len(paths) > 3)
         parts.append(f'{len(paths)} {reason} ({", ".join(names)})')
     return 'left out: ' + ', '.join(parts) if parts else ''
 
@@ -88,16 +85,11 @@ def check_disjoint(
     sets:dict, # 'train', 'valid', 'test' to class names
     where:str='', # what begins the message
 ):
-    "`ValueError` names a class that two sets share, or says which set is missing"
-    if not isinstance(sets, dict) or sets.keys() != _SETS.keys():
-        there = list(sets) if isinstance(sets, dict) else type(sets).__name__
-        raise ValueError(f"{where}the sets are 'train', 'valid' and 'test', not {there}")
-    for a, b in (('train', 'valid'), ('train', 'test'), ('valid', 'test')):
+    "`ValueError` names a class that two sets share"
+    for a, b in combinations(sets, 2):
         shared = sorted(set(sets[a]) & set(sets[b]))
-        if shared:
-            raise ValueError(f'{where}{a} and {b} share {len(shared)} classes, the first is '
-                             f'{shared[0]!r}: few-shot classes must be new, so every class goes '
-                             'in one set only')
+        if shared: raise ValueError(f'{where}{a} and {b} share {len(shared)} classes, the first is '
+            f'{shared[0]!r}: give splits, or one folder alone, to have every class in one set')
 
 # %% ../../nbs/images/folders.ipynb #c21a3f3e
 _SPLITS = ('cifar_fs', 'cub', 'fc100', 'mini_imagenet', 'tiered_imagenet')
@@ -108,32 +100,22 @@ def read_split(
     "The class lists of a split; `FileNotFoundError`, or `ValueError` for something else"
     split, where = splits, 'the split'
     if not isinstance(splits, dict):
-        shipped = isinstance(splits, str) and splits in _SPLITS
         path = package_files('fcam')/'splits'/f'{splits}.json'
-        if not shipped: path = Path(os.path.expanduser(str(splits)))
-        if not shipped and not path.is_file():
-            raise FileNotFoundError(f'splits {str(splits)!r} is neither a JSON file nor one of '
-                                    f'{", ".join(_SPLITS)}')
+        if splits not in _SPLITS: path = Path(os.path.expanduser(str(splits)))
+        if not path.is_file(): raise FileNotFoundError(
+            f'splits {str(splits)!r} is neither a JSON file nor one of {", ".join(_SPLITS)}')
         where = f'the split file {str(path)!r}'
         try: split = json.loads(path.read_bytes())
         except ValueError as e: raise ValueError(f'{where} is not JSON: {e}') from None
-        if not isinstance(split, dict):
-            raise ValueError(f"{where} holds no object with the lists 'train', 'valid' and 'test'")
     res = {}
     for name in _SETS:
-        found = [k for k in split if _set_name(k) == name]
-        if len(found) != 1:
-            raise ValueError(f'{where} has {"two lists" if found else "no list"} for {name!r}; it '
-                             "needs one each for 'train', 'valid' (or 'val') and 'test'")
-        names, which = split[found[0]], f'the list {found[0]!r} in {where}'
-        if isinstance(names, dict): names = names.get('fine_names')      # as in the file of FC100
-        if isinstance(names, (str, bytes)) or not hasattr(names, '__iter__'): names = ()
-        if isinstance(names, (set, frozenset)): names = sorted(names, key=str)  # in one order
-        if not (names := list(names)): raise ValueError(f'{which} is no list of class names')
-        for i, o in enumerate(names):
-            if not isinstance(o, str) or Path(o).name != o or o in ('', '..', *names[:i]):
-                raise ValueError(f'{which} has {o!r} as the name of a class: give the plain name '
-                                 'of its folder, no path and no number, and each name once')
+        found = [split[k] for k in split if _set_name(k) == name]
+        if len(found) != 1: raise ValueError(f'{where} needs one list of classes for {name!r}')
+        names = found[0]['fine_names'] if isinstance(found[0], dict) else found[0]   # as of FC100
+        names = sorted(names) if isinstance(names, set) else list(names)    # always in one order
+        plain = {str(o) for o in names if isinstance(o, str) and Path(o).name == o}
+        if not names or len(plain) < len(names): raise ValueError(
+            f'the list for {name!r} in {where} needs names of folders, no paths, and each once')
         res[name] = [str(o) for o in names]
     check_disjoint(res, f'in {where}, ')
     return res
@@ -162,8 +144,8 @@ def _files_in(folders, left_out, skip_broken):
         for reason, paths in own.items(): left_out.setdefault(reason, []).extend(paths)
         if files: res[folder.name] = files
         elif 'folders that cannot be read' not in own: raise ValueError(
-            f'the class folder {str(folder)!r} has no image ({left_out_line(own) or "it is empty"})'
-            ': add images, or take the folder away')
+            f'the class folder {str(folder)!r} has no image '
+            f'({left_out_line(own) or "it is empty"})')
     return res
 
 def class_files(
@@ -177,14 +159,11 @@ def class_files(
     sets = _set_folders(path)
     there = [o for folders in sets.values() for o in folders]
     if all(sets.values()) or any(class_folders(o) for o in there):   # a class may be called train
-        names = ' and '.join(repr(o.name) for o in there)
-        raise ValueError(f'{str(path)!r} holds {names}, which are sets of classes: give '
-                         f'{str(there[0])!r} to take its classes, or, to train, one folder each '
-                         "'train', 'val' and 'test' of different classes")
+        raise ValueError(f'{str(path)!r} holds sets of classes: give {str(there[0])!r} to take '
+                         "its classes, or, to train, one folder each 'train', 'val' and 'test'")
     folders = class_folders(path)
     if not folders:
-        raise ValueError(f'{str(path)!r} holds no folders: put the images of each class in a '
-                         'folder of its own, such as cat/1.jpg and dog/1.jpg')
+        raise ValueError(f'{str(path)!r} holds no folders: put the images of each class in one')
     beside = [o for o in path.iterdir() if o.suffix.lower() in _SUFFIXES and o.is_file()]
     if beside: left_out.setdefault('outside of the class folders', []).extend(sorted(beside))
     return _files_in(folders, left_out, skip_broken)
@@ -202,10 +181,8 @@ def find_classes(
     everywhere = [o for folders in sets.values() for o in folders] or [path]
     there = {folder.name for root in everywhere for folder in class_folders(root)}
     missing = [o for o in wanted if o not in there]
-    if missing:
-        raise ValueError(f'the split names {len(wanted)} classes, and {len(missing)} of them are '
-                         f'not among the {len(there)} class folders of {str(path)!r}; the first is '
-                         f'{missing[0]!r}')
+    if missing: raise ValueError(f'{len(missing)} classes of the split are not among the '
+        f'{len(there)} class folders of {str(path)!r}; the first is {missing[0]!r}')
     return {k: [next(p/o for p in (*sets[k], *everywhere) if os.path.isdir(p/o)) for o in names]
             for k, names in split.items()}
 
@@ -228,18 +205,14 @@ def folder_layout(
         beside = [o for o in class_folders(path) if not _set_name(o.name)]
         if beside: left_out.setdefault('beside the folders of sets', []).extend(beside)
         res = {k: class_files(folder, left_out, skip_broken) for k, (folder,) in sets.items()}
-        try: check_disjoint(res, f'in {str(path)!r}, ')
-        except ValueError as e:
-            raise ValueError(f'{e}. To divide the classes of one folder, give that folder, such as '
-                             f'{str(sets["train"][0])!r}, or give splits') from None
+        check_disjoint(res, f'in {str(path)!r}, ')
         return res
     files = class_files(path, left_out, skip_broken)
     n = len(files)
     if n < 6:
         raise ValueError(f'the {n} folders in {str(path)!r} cannot be divided into training, '
-                         'validation and test classes: six or more are needed, two for each set '
-                         '(where these folders hold folders of classes, give one of them)')
-    order = random.Random(operator.index(seed)).sample(list(files), n)
+                         'validation and test classes: give six classes or more')
+    order = random.Random(int(seed)).sample(list(files), n)
     n_valid, n_test = max(2, round(0.16*n)), max(2, round(0.2*n))
     ends = n - n_valid - n_test, n - n_test
     shares = dict(zip(_SETS, (order[:ends[0]], order[ends[0]:ends[1]], order[ends[1]:])))

@@ -10,13 +10,14 @@ import os
 import warnings
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from io import BytesIO, TextIOBase
+from io import BytesIO
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
-from PIL.Image import Transpose
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
+
+from ..core.checks import check_count
 
 # %% auto #0
 __all__ = ['known_formats', 'channels_first', 'load_image', 'measure_image', 'reduction', 'resized_size', 'shrink_image',
@@ -24,21 +25,14 @@ __all__ = ['known_formats', 'channels_first', 'load_image', 'measure_image', 're
 
 # %% ../../nbs/images/pixels.ipynb #f5a45186
 _EXIF = 'exif', 'Raw profile type exif', 'XML:com.adobe.xmp', 'xmp' # where Pillow has it
-_turns = dict(zip(range(2, 9), (Transpose.FLIP_LEFT_RIGHT, Transpose.ROTATE_180,
-    Transpose.FLIP_TOP_BOTTOM, Transpose.TRANSPOSE, Transpose.ROTATE_270, Transpose.TRANSVERSE,
-    Transpose.ROTATE_90))) # by the orientation that EXIF says
 
 def _rgb(image):
     "An image upright, over white, in 8 bits per channel; `ValueError` for pixels of unknown range"
     grey16 = image.format in ('PNG', 'PPM')        # their 16 bits are mode I in some Pillows
     if image.mode == 'F' or image.mode == 'I' and not grey16:
-        raise ValueError('its pixels are floating-point numbers or 32-bit integers of unknown '
-                         'range; save it with 8 or 16 bits per channel')
+        raise ValueError('its pixels are of unknown range: save it with 8 or 16 bits per channel')
     image.load()                                           # which turns a TIFF upright
-    turn = image.getexif().get(0x0112, 1)
-    if turn in _turns:
-        image = image.transpose(_turns[turn])
-        for name in _EXIF: image.info.pop(name, None)      # or another reader would turn it again
+    orientation = image.getexif().get(0x0112, 1)
     if image.mode.startswith('I'):
         values = np.asarray(image).clip(0, 65535)
         if 0 < values.max() < 4096: warnings.warn(
@@ -48,7 +42,11 @@ def _rgb(image):
     if 'A' in image.mode or 'a' in image.mode or 'transparency' in image.info:
         image = image.convert('RGBA')
         image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image)
-    return image.convert('RGB')
+    image = image.convert('RGB')                           # a copy, without the rest of its EXIF,
+    for name in _EXIF: image.info.pop(name, None)          # which Pillow cannot write if it is odd
+    image.getexif()[0x0112] = orientation
+    ImageOps.exif_transpose(image, in_place=True)
+    return image
 
 # %% ../../nbs/images/pixels.ipynb #df61645f
 @lru_cache
@@ -63,71 +61,59 @@ def known_formats()->tuple: # names as Pillow has them
 
 @contextmanager
 def _opened(file):
-    "The image in a path, bytes or a binary file, not yet decoded; `ValueError` names a broken one"
-    path, content = (file, None) if isinstance(file, (str, os.PathLike)) else (None, file)
-    name = f'image file {str(path)!r:.200}' if content is None else f'image ({type(file).__name__})'
+    "The image in a path, bytes, a binary file or itself; `ValueError` names a broken one"
+    path = file if isinstance(file, (str, os.PathLike)) else None
+    name = f'({type(file).__name__})' if path is None else f'file {str(path)!r:.200}'
+    content = file
     try:
-        if getattr(content, 'closed', False): raise ValueError('it is closed: open it again')
-        if isinstance(content, TextIOBase): raise ValueError("it is text: open it with 'rb'")
-        if hasattr(content, 'read'):
-            with suppress(AttributeError, OSError): content.seek(0)    # a stream may have no start
-            content = content.read()
-        if not isinstance(content, (bytes, bytearray, memoryview, type(None))): raise ValueError(
-            f"reading it gives {type(content).__name__}, not bytes: open it with 'rb', or give "
-            'what `await file.read()` gives')
-        source = path if content is None else BytesIO(content)
-        if content == b'' or path and os.path.isfile(path) and os.path.getsize(path) == 0:
-            raise ValueError('it is empty')
+        if isinstance(file, Image.Image):
+            yield file
+            return
+        if hasattr(file, 'read'):
+            with suppress(AttributeError, OSError): file.seek(0)       # a stream may have no start
+            content = file.read()
+        source = BytesIO(content) if path is None else path
         with Image.open(source, formats=known_formats()) as image: yield image
     except FileNotFoundError as e:
         hint = ': fetch it first' if '://' in str(path) else ''
         raise FileNotFoundError(f'there is no image file {str(path)!r:.200}{hint}') from e
     except Exception as e:
-        reason = getattr(e, 'strerror', None) or str(e) or type(e).__name__
+        reason = getattr(e, 'strerror', None) or str(e) or 'it is closed: open it again'
         if isinstance(e, UnidentifiedImageError):
             reason = f'its content is no image of a known format ({", ".join(known_formats())})'
-            heic = bytes(content or b'')[4:11] in (b'ftyphei', b'ftypmif')
-            heic = heic or str(path).lower().endswith(('.heic', '.heif'))
-            if heic and 'HEIF' not in known_formats():
+            with BytesIO(content) if path is None else open(path, 'rb') as opened:
+                start = opened.read(24)
+            if not start: reason = 'it is empty'
+            if start[4:11] in (b'ftyphei', b'ftypmif'):
                 reason = 'it is HEIC, which Pillow cannot read: convert it, or install pillow-heif'
-            with suppress(OSError, TypeError), open(path, 'rb') as opened:
-                if opened.read(24) == b'version https://git-lfs.':
-                    reason = 'it is a pointer of git-lfs: fetch the image by git lfs pull'
-        raise ValueError(f'the {name} cannot be read: {reason}') from e
+            if start == b'version https://git-lfs.':
+                reason = 'it is a pointer of git-lfs: fetch the image by git lfs pull'
+        raise ValueError(f'the image {name} cannot be read: {reason}') from e
 
 # %% ../../nbs/images/pixels.ipynb #dd970751
 def _one_size(x, single=False):
     "`(n, 3, h, w)` bytes of images of one size, or of one; `ValueError` for what has no meaning"
-    if not isinstance(x, Tensor) and not hasattr(x, '__array__'): raise ValueError(
-        'an image is a path, bytes or a binary file, a Pillow image, an array or a tensor, not '
-        f'{type(x).__name__}')
     x = x if isinstance(x, Tensor) else np.asarray(x)
     shape, dtype = tuple(x.shape), str(x.dtype).removeprefix('torch.')
-    if not isinstance(x, Tensor) and (x.dtype.kind in 'bf' or dtype == 'uint8'):
+    if isinstance(x, np.ndarray) and (x.dtype.kind in 'bf' or dtype == 'uint8'):
         floats = np.float32 if x.dtype.kind == 'f' else None
         x = torch.as_tensor(np.require(x, floats, ['C', 'W']))
     whole = isinstance(x, Tensor) and x.dtype in (torch.uint8, torch.bool)
-    if isinstance(x, Tensor) and (x.is_meta or x.layout is not torch.strided): raise ValueError(
-        f'an image is a dense tensor with values, not {x.layout} on {x.device}')
     if not (whole or isinstance(x, Tensor) and x.is_floating_point()): raise ValueError(
-        f"an image of {dtype} has no plain meaning: give bytes (x.astype('uint8') where all values "
-        'are in 0..255), floats in [0, 1] (x/65535 for 16 bits) or bool')
+        f'an image of {dtype} has no plain meaning: give bytes (values in 0..255), floats in '
+        '[0, 1] or bool')
     if single: x = x[None]
     if x.ndim == 3 and x.shape[2] != 3: x = x[..., None].expand(-1, -1, -1, 3)   # else one image
     axis = next((o for c in (3, 4, 1) for o in (3, 1) if x.ndim == 4 and x.shape[o] == c), None)
-    if axis is None or 0 in x.shape[1:]:
-        has, n = ('an image has', '') if single else ('images have', 'n, ')
-        batch = ': give the images of a batch one by one' if x.ndim == 5 else ''
-        raise ValueError(f'{has} shape ({n}h, w), ({n}h, w, c) or ({n}c, h, w) with 1, 3 or 4 '
-                         f'(RGBA) channels, not {shape}{batch}')
+    if axis is None or 0 in x.shape[1:]: raise ValueError(
+        f'an image has shape (h, w), (h, w, c) or (c, h, w) with 1, 3 or 4 (RGBA) channels, and '
+        f'several have n before it, not {shape}')
     if axis == 3: x = x.permute(0, 3, 1, 2)
     if x.is_floating_point() and len(x):
         low, high = x.min().item(), x.max().item()                                  # or NaN
-        if not -1e-3 < low <= high < 1 + 1e-3:
-            fault = f'values from {low:.4g} to {high:.4g}: divide those in 0..255 by 255'
-            if low < 0: fault = f'values from {low:.4g} to {high:.4g}: undo their normalisation'
-            if low != low: fault = 'NaN: replace it by a number'
-            raise ValueError(f'images of {dtype} have values in [0, 1], and here are {fault}')
+        if not -1e-3 < low <= high < 1 + 1e-3: raise ValueError(
+            f'images of {dtype} have values in [0, 1], and these have {low:.4g} to {high:.4g}: '
+            'divide those in 0..255 by 255, or undo a normalisation')
         x = (255*x.float()).round()
     x = x.byte()*255 if x.dtype == torch.bool else x.byte()
     if x.shape[1] == 4:
@@ -149,16 +135,11 @@ def load_image(
     image, # path, bytes or binary file, Pillow image, array `(h, w)`, `(h, w, c)` or `(c, h, w)`
 )->Image.Image: # of mode RGB; what was transparent is white
     "One image as RGB; `FileNotFoundError`, or `ValueError` that says what is wrong with it"
-    content = isinstance(image, (str, os.PathLike, bytes, bytearray, memoryview))
-    if content or hasattr(image, 'read'):
+    kinds = str, os.PathLike, bytes, bytearray, memoryview, Image.Image
+    if isinstance(image, kinds) or hasattr(image, 'read'):
         with _opened(image) as opened: return _rgb(opened)
-    if not isinstance(image, Image.Image):
-        pixels = _one_size(image, single=True)[0].permute(1, 2, 0)
-        return Image.fromarray(pixels.cpu().numpy())
-    try: return _rgb(image)
-    except (AssertionError, OSError, ValueError) as e:         # the first where it is closed
-        reason = str(e) or 'it is closed: open it again'
-        raise ValueError(f'the image cannot be read: {reason}') from e
+    pixels = _one_size(image, single=True)[0].permute(1, 2, 0)
+    return Image.fromarray(pixels.cpu().numpy())
 
 # %% ../../nbs/images/pixels.ipynb #0d9b679e
 _JPEG = 'JPEG', 'MPO'                     # MPO: what some cameras write, JPEG with a second image
@@ -166,11 +147,9 @@ _JPEG = 'JPEG', 'MPO'                     # MPO: what some cameras write, JPEG w
 def _upright_size(image):
     "Height and width that an opened image has when it is turned upright, from its header"
     if image.format not in (*_JPEG, 'PNG'): image.load()     # which turns a TIFF upright
-    turn = 1
-    told = any(name in image.info for name in _EXIF)
-    if image.format != 'PNG' or told:                        # else getexif would decode the PNG
-        turn = image.getexif().get(0x0112, 1)
-    return image.size if turn in (5, 6, 7, 8) else image.size[::-1]
+    if image.format == 'PNG' and not any(name in image.info for name in _EXIF):
+        return image.size[::-1]                              # getexif would decode the PNG
+    return image.size if image.getexif().get(0x0112) in (5, 6, 7, 8) else image.size[::-1]
 
 def _clipped_box(box, size):
     "Left, top, right and bottom of the part of a box that lies in an image; `ValueError` if none"
@@ -179,8 +158,7 @@ def _clipped_box(box, size):
     left, top = max(x, 0), max(y, 0)
     right, bottom = min(x + width, size[1]), min(y + height, size[0])
     if right > left and bottom > top: return left, top, right, bottom
-    raise ValueError(f'the box {tuple(box)} lies outside of the image of {size[1]} x {size[0]} '
-                     'pixels')
+    raise ValueError(f'the box {tuple(box)} lies outside of the image of {size[1]} x {size[0]}')
 
 def measure_image(
     file, # path
@@ -209,14 +187,10 @@ def resized_size(
     "The size that an image gets; `ValueError` for a target that is no size"
     if target is None: return tuple(-(-o//reduction(size)) for o in size)           # rounded up
     if isinstance(target, str) and target == 'full': return tuple(size)
-    numbers = list(target) if isinstance(target, (tuple, list)) else [target]
-    whole = all(isinstance(o, (int, np.integer)) and type(o) is not bool for o in numbers)
-    if not (whole and len(numbers) in (1, 2) and min(numbers) > 0):
-        raise ValueError(f"size {target!r} is none of: None for as large as patches need, 'full' "
-                         'for full resolution, a whole number for the shorter side, '
-                         '(height, width)')
-    if len(numbers) == 2: return tuple(int(o) for o in numbers)
-    return tuple(max(1, round(o*int(numbers[0])/min(size))) for o in size)
+    if not isinstance(target, (tuple, list)):
+        return tuple(max(1, round(o*check_count('size', target)/min(size))) for o in size)
+    height, width = (check_count('size', o) for o in target)
+    return height, width
 
 # %% ../../nbs/images/pixels.ipynb #1321c4f7
 def shrink_image(

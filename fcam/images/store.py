@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from hashlib import blake2b
 
 import numpy as np
@@ -43,9 +42,6 @@ def split_images(
     if not isinstance(sizes, list): sizes = sizes.tolist()
     if images.ndim == 4: return [o[:, :h, :w] for o, (h, w) in zip(images, sizes)]
     n_bytes = [3*h*w for h, w in sizes]
-    if sum(n_bytes) != images.numel():
-        raise ValueError(f'images of these sizes take {sum(n_bytes)} bytes, '
-                         f'but the flat batch has {images.numel()}')
     return [o.view(3, h, w) for o, (h, w) in zip(images.split(n_bytes), sizes)]
 
 # %% ../../nbs/images/store.ipynb #0f5347b0
@@ -84,19 +80,13 @@ class ImageStore:
         self.labels = torch.as_tensor(labels, dtype=torch.long, device=self.device)
         n, labels, names = self.n_classes, self.labels.cpu(), self.classes
         if not names: raise ValueError('a set without classes: give one or more')
-        if len(set(names)) < n:
-            twice = next(o for o in names if names.count(o) > 1)
-            raise ValueError(f'the class name {twice!r} appears twice; names must differ')
+        if len({*names}) < n: raise ValueError(
+            f'the class name {max(names, key=names.count)!r} appears twice; names must differ')
         if len(labels) != len(self):
-            raise ValueError(f'{len(self)} images but {len(labels)} labels; '
-                             'give one label per image')
-        if len(labels) and not 0 <= labels.min() <= labels.max() < n:
-            raise ValueError(f'labels run from {labels.min()} to {labels.max()}, but there are '
-                             f'{n} classes: they should lie in 0..{n - 1}')
+            raise ValueError(f'{len(self)} images but {len(labels)} labels: give one for each')
         empty = [o for o, count in zip(names, labels.bincount(minlength=n)) if count == 0]
-        if empty:
-            raise ValueError(f'{len(empty)} of {n} classes have no image, the first is '
-                             f'{empty[0]!r}; add images or leave the class out')
+        if empty: raise ValueError(f'{len(empty)} of {n} classes have no image, the first is '
+                                   f'{empty[0]!r}; add images or leave the class out')
     n_classes = property(lambda self: len(self.classes), doc='The number of classes')
     @property
     def nbytes(self): # whole number
@@ -183,12 +173,11 @@ def from_arrays(cls:ImageStore,
             labels = [i for i, part in enumerate(parts) for _ in part]
             many = len({o.shape for o in flat}) != 1 or any(isinstance(o, list) for o in parts)
             return cls(flat if many else torch.cat(parts), labels, list(images))
-        if not isinstance(images, (tuple, list)) or len(images) != 2:
-            raise ValueError('neither (images, labels) nor a dict from class to images')
+        pair = isinstance(images, (tuple, list)) and len(images) == 2
+        if not pair or np.ndim(images[1]) != 1: raise ValueError(
+            'give (images, labels), one label per image, or a dict from class to images')
         images, labels = images
         labels = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
-        if labels.ndim != 1:
-            raise ValueError(f'labels of shape {labels.shape}: give one label per image, `(n,)`')
         missing = [o for o in labels.tolist() if o is None or o != o]  # NaN differs from itself
         if missing: raise ValueError(f'{len(missing)} labels are missing: {missing[0]}')
         if labels.dtype.kind == 'O': labels = labels.astype(str)
@@ -205,9 +194,6 @@ def from_files(cls:ImageStore,
     name:str='the set', # said in messages
 )->ImageStore:
     "Images of files, decoded; `ValueError` names broken ones, `MemoryError` says what they need"
-    for class_name, group in files.items():
-        if isinstance(group, (str, os.PathLike)):
-            raise ValueError(f'class {class_name!r} has one path: give a list of files')
     items = [(label, *(o if isinstance(o, tuple) else (o, None)))
              for label, group in enumerate(files.values()) for o in group]
     broken = {}                                            # path to what is wrong with the file
@@ -228,14 +214,12 @@ def from_files(cls:ImageStore,
     try: bytes_ = torch.empty(sum(n_bytes), dtype=torch.uint8)
     except RuntimeError as e:
         raise MemoryError(f'{name}: {len(shapes)} images need {megabytes(sum(n_bytes))} of memory, '
-                          'which this machine does not have: size=128 (--size 128) or another '
-                          'number makes their shorter sides smaller') from e
+                          'which this machine does not have: give size=128 (--size 128)') from e
     pixels = [o.view(shape) for o, shape in zip(bytes_.split(n_bytes), shapes)]
     def read(label, file, box, room):
         image = read_image(file, box, size)
         if image.shape != room.shape:
-            raise ValueError(f'the image file {str(file)!r} cannot be read: its size is not what '
-                             'its header says')
+            raise ValueError(f'the image file {str(file)!r} has another size than its header says')
         room.copy_(image)
         return True
     fine = list(each(read, [(*item, room) for item, room in zip(items, pixels)]))

@@ -6,24 +6,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
-from math import isfinite, sqrt
+from math import sqrt
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 from ..core.checks import check_choice
-from ..training.presets import Preset
+from ..training.presets import Preset, settings_of
 
 # %% auto #0
-__all__ = ['stages', 'transport_rules', 'verdict_words', 'Row', 'Claim', 'Experiment', 'Training', 'training_of', 'encoder_of',
-           'mean_interval', 'Difference', 'paired_difference', 'holm', 'verdict']
+__all__ = ['stages', 'transport_rules', 'verdict_words', 'Row', 'Claim', 'Experiment', 'digest', 'Training', 'training_of',
+           'encoder_of', 'mean_interval', 'Difference', 'paired_difference', 'holm', 'verdict']
 
 # %% ../../nbs/paper/experiments.ipynb #8955d08a
 stages = {'warm-up': 'warm-up', 'calibration (student)': 'calibration',
           'calibration (teacher)': 'calibration', 'module': 'meta-training',
           'joint': 'meta-training'}
-_test_settings = ('n_patches', 'crops', 'structured', 'n_episodes', 'rule_settings', 'mirror')
+_test_settings = 'n_patches', 'crops', 'structured', 'n_episodes', 'rule_settings'
 transport_rules = 'own', 'emd', 'deepemd' # rules of a row whose prototypes can be structured FC's
 
 @dataclass(frozen=True)
@@ -33,14 +33,11 @@ class Row:
     stage:str='joint' # whose model is measured, a key of `stages`
     rule:str='own' # its metric, or the name of a baseline
     settings:dict=field(default_factory=dict) # of `Preset`, that differ from the experiment's
-    test:dict=field(default_factory=dict) # of the test: n_patches, mirror, rule_settings, ...
+    test:dict=field(default_factory=dict) # of the test: n_patches, structured, rule_settings, ...
     network:str='teacher' # of the calibration, with which meta-training begins; or 'student'
     measure:str='accuracy' # what is measured, a name in `fcam.paper.laboratory.measures`
     tested_on:str='data' # or 'other', in an experiment across two data sets
     def __post_init__(self):
-        check_choice(f'stage of {self.name}', self.stage, tuple(stages))
-        check_choice(f'network of {self.name}', self.network, ('teacher', 'student'))
-        check_choice(f'tested_on of {self.name}', self.tested_on, ('data', 'other'))
         for name in self.test: check_choice(f'test of {self.name}', name, _test_settings)
 
 # %% ../../nbs/paper/experiments.ipynb #8e317fa3
@@ -70,15 +67,6 @@ class Experiment:
     shots:tuple=(1, 5) # K of the columns of an accuracy
     n_seeds:int=3 # trainings; 8 where a claim is to be decided
     note:str='' # what a reader must know besides
-    def __post_init__(self):
-        names = [row.name for row in self.rows]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice: raise ValueError(f'{self.name} has two rows {twice[0]!r}: give each its name')
-        used = {name for claim in self.claims for name in claim[:2]}
-        if used - set(names): raise ValueError(
-            f'{self.name} claims something about {sorted(used - set(names))[0]!r}, which is no row')
-        if sum(claim.primary for claim in self.claims) != 1: raise ValueError(
-            f'{self.name} has not one primary claim: mark the difference that decides it')
     def row(self,
         name:str, # of one of the rows
     )->Row:
@@ -86,27 +74,22 @@ class Experiment:
         return next(row for row in self.rows if row.name == name)
 
 # %% ../../nbs/paper/experiments.ipynb #eb042bc7
-_part_of = {
-    'warm-up': 'width patch_size scale n_hard bs weight_decay n_query warmup_epochs warmup_lr '
-               'warmup_drops color_jitter flips pretrain_iters n_valid valid_images '
-               'valid_patches',
-    'calibration': 'n_train_patches calibration_epochs calibration_lr soft_weight momentum '
-                   'class_temperature soft_target',
-    'meta-training': 'n_patches score_temperature n_iters n_tasks_per_step module_epochs '
-                     'module_lr joint_epochs joint_lr train_bn activation_checkpointing metric '
-                     'eps centre weights sharpness norm_power weights_lr crops',
-    'test': 'n_views n_test sfc_epochs sfc_lr',
-}
-_part_of = {name: part for part, names in _part_of.items() for name in names.split()}
-_own_epochs = {'warm-up': ('warmup_epochs',), 'calibration': ('calibration_epochs',),
-               'meta-training': ('module_epochs', 'joint_epochs')}
-_all_epochs = dict.fromkeys((name for names in _own_epochs.values() for name in names), 0)
+_parts = 'warm-up', 'calibration', 'meta-training'
+_epochs_of = {part: [name for name in settings_of(part) if name.endswith('_epochs')]
+              for part in _parts}
+_all_epochs = dict.fromkeys(sum(_epochs_of.values(), []), 0)
 
 def _settings_of(part):
     "Names of the settings of a part, and of the warm-up, whose encoder and patches it has"
-    other = _all_epochs.keys() - _own_epochs[part]
-    return sorted(f.name for f in fields(Preset)
-                  if _part_of[f.name] in ('warm-up', part) and f.name not in other)
+    other = _all_epochs.keys() - _epochs_of[part]
+    return [name for name in settings_of('warm-up', part) if name not in other]
+
+def digest(
+    *objects, # dataclasses, and values that JSON can hold
+)->str: # 16 hexadecimal digits
+    "A short name of all that some objects hold: every field counts"
+    text = json.dumps(objects, sort_keys=True, default=asdict)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 # %% ../../nbs/paper/experiments.ipynb #14081c8b
 @dataclass(frozen=True)
@@ -117,33 +100,18 @@ class Training:
     seed:int # of weights, order and crops
     start:Training=None # what it begins with; None: fresh weights
     network:str='teacher' # of a start that is a calibration; or 'student'
-    def key(self,
-        fingerprint:str, # of the data
-        precision:str, # that was asked for
-    )->str: # 12 hexadecimal digits
-        "What decides the result, as a short digest"
-        start = self.start and [self.start.key(fingerprint, precision), self.network]
-        settings = self.preset.settings()
-        own = {name: settings[name] for name in _settings_of(self.part)}
-        decisive = [fingerprint, precision, self.part, self.seed, own, start]
-        text = json.dumps(decisive, sort_keys=True)
-        return blake2b(text.encode(), digest_size=6).hexdigest()
 
 def training_of(
     row:Row, # what is measured
     preset:Preset, # settings, without the row's own
     seed:int, # of the training
 )->Training: # the last part; its `start` is the one before
-    "What a row needs; `ValueError` for unknown settings, or a stage that has no epochs"
-    unknown = row.settings.keys() - {f.name for f in fields(Preset)}
-    if unknown: raise ValueError(f'{row.name} has a setting {sorted(unknown)[0]!r}, which is none')
+    "What a row needs; `ValueError` for a stage that its settings leave out"
     p, last, chain = replace(preset, **row.settings), stages[row.stage], None
-    epochs = f'{row.stage}_epochs' if last == 'meta-training' else _own_epochs[last][0]
-    if not getattr(p, epochs): raise ValueError(
-        f'{row.name} is measured after {row.stage}, which has no epochs: give {epochs}')
-    if row.stage == 'module' and not p.learns_alone: raise ValueError(
-        f'{row.name} is measured after module, where metric {p.metric} has nothing to learn')
-    for part, names in _own_epochs.items():
+    epochs = f'{row.stage}_epochs' if last == 'meta-training' else _epochs_of[last][0]
+    if not getattr(p, epochs) or row.stage == 'module' and not p.learns_alone: raise ValueError(
+        f'{row.name} is measured after {row.stage}, which its settings leave out ({epochs})')
+    for part, names in _epochs_of.items():
         if any(getattr(p, name) for name in names):
             network = row.network if chain and chain.part == 'calibration' else 'teacher'
             own = {name: getattr(p, name) for name in _settings_of(part)}
@@ -216,13 +184,8 @@ def paired_difference(
     same_encoder:bool=False, # are both measured on the features of one encoder?
 )->Difference:
     "Compares two rows over the tasks that both have; `ValueError` for unequal seeds"
-    if len(better) != len(than) or not better: raise ValueError(
-        f'{len(better)} and {len(than)} seeds: compare rows of the same seeds, one or more')
-    differences = [[float(a) - float(b) for a, b in zip(*pair)] for pair in zip(better, than)]
-    if not all(differences): raise ValueError(
-        'a claim compares two rows, and one of them has no values')
-    if not all(isfinite(value) for values in differences for value in values):
-        raise ValueError('a value is not finite: look at the measurement')
+    pairs = zip(better, than, strict=True)
+    differences = [[float(a) - float(b) for a, b in zip(*pair)] for pair in pairs]
     deviations = (stdev(values) if len(values) > 1 else 0. for values in differences)
     return Difference(tuple(map(fmean, differences)), tuple(deviations),
                       tuple(map(len, differences)), same_encoder)

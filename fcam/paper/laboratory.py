@@ -9,8 +9,7 @@ __all__ = ['measures', 'KeepEpochs', 'Laboratory', 'read_training']
 import json
 import time
 from contextlib import redirect_stdout
-from dataclasses import asdict, replace
-from hashlib import blake2b
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -19,22 +18,21 @@ from fastcore.basics import patch, store_attr
 
 import fcam
 from ..classifiers.named import baseline
-from ..core.checks import check_choice
 from ..core.device import choose_device
 from ..core.distributed import is_main
 from ..core.files import user_path, write_json
 from ..data import FewShotData
 from ..encoder import n_features_of
-from ..episodes import Task
 from ..evaluate import evaluate, mean_feature, task_features
 from ..learner import fcam_learner
 from ..model import FCAM, load_fcam
-from .experiments import encoder_of, Experiment, paired_difference, Row, Training
-from .experiments import training_of, transport_rules
+from .experiments import digest, encoder_of, Experiment, paired_difference, Row
+from .experiments import Training, training_of, transport_rules
 from .measures import mean_features, plan_measures, silhouettes, task_times
 from ..runs.record import machine, RunLog
 from ..runs.run import StageProgress
-from ..training.presets import Preset
+from ..training.presets import Preset, settings_of
+from ..training.results import result_tasks
 from ..training.stages import metric_of, temperature_of
 
 # %% ../../nbs/paper/laboratory.ipynb #be9172b3
@@ -68,8 +66,7 @@ class Laboratory:
         self._bank_key, self._bank = None, None
         known = {*data.train.classes, *data.valid.classes}
         if other and (seen := known.intersection(other.test.classes)): raise ValueError(
-            f'{min(seen)!r} is a test class of {other.name} and a training or validation class of '
-            f'{data.name}: its accuracy would be no test, so take another data set')
+            f'{data.name} trains on {min(seen)!r}, a test class of {other.name}: take other data')
     def has_data(self,
         row:Row, # that would be measured
     )->bool:
@@ -82,7 +79,7 @@ def training_folder(self:Laboratory,
     training:Training, # of `training_of`
 )->Path: # which need not exist yet
     "Where a training is kept"
-    key = training.key(self.fingerprints['data'], self.precision)
+    key = digest(training, self.fingerprints['data'], self.precision)
     return self.folder/'trained'/f'{training.part}-{key}'
 
 def read_training(
@@ -131,8 +128,6 @@ def trained(self:Laboratory,
 
 # %% ../../nbs/paper/laboratory.ipynb #a23a71d9
 _with_metric = 'module', 'joint' # stages that train a metric
-_of_metric = ('metric eps centre weights sharpness norm_power weights_lr '
-              'score_temperature').split() # settings that decide it
 
 @patch
 def model(self:Laboratory,
@@ -143,8 +138,7 @@ def model(self:Laboratory,
     "The model that a row measures, with what the preset says of the test"
     folder = folder or self.trained(training_of(row, self.preset, seed))/'stages'/row.stage
     model = load_fcam(folder, device=self.device, precision=self.chosen)
-    for name in ('n_views', 'n_test', 'sfc_epochs', 'sfc_lr'):
-        setattr(model, name, getattr(self.preset, name))
+    for name in settings_of('test'): setattr(model, name, getattr(self.preset, name))
     if row.stage not in _with_metric:                          # then it is the preset's
         own = replace(self.preset, **row.settings)
         metric = metric_of(own, n_features_of(model.encoder, own.patch_size), modulated=False)
@@ -163,7 +157,7 @@ def _rule(self:Laboratory, row, model):
     settings = row.test.get('rule_settings', {})
     if row.rule == 'simpleshot' and 'mean' not in settings:    # that of the training classes
         mean = mean_feature(model.encoder, self.data['data'].train, model.patches,
-            precision=model.chosen_precision(), mirror=row.test.get('mirror', False))
+                            precision=model.chosen_precision())
         settings = settings | dict(mean=mean)
     return baseline(row.rule, **settings)
 
@@ -174,13 +168,8 @@ def tasks(self:Laboratory,
     shots:tuple=(1, 5), # K of each list; those that the smallest class cannot give are left out
 )->dict: # column to `Task`
     "The lists of tasks of a row: for each seed its own, and for all rows the same"
-    store = self.data[row.tested_on].test
-    fewest = int(store.labels.bincount().min())
-    if fewest <= min(shots): raise ValueError(f'shots is {tuple(shots)}, and the smallest class '
-                                              f'has {fewest} images: give at most {fewest - 1}')
-    shots = [n_shot for n_shot in shots if n_shot < fewest]
-    most = Task(n_shot=max(shots), n_episodes=row.test.get('n_episodes'), seed=seed).fitting(store)
-    tasks = [replace(most, n_shot=n_shot).counted(self.preset.n_test) for n_shot in shots]
+    tasks = result_tasks(self.data[row.tested_on].test, shots, row.test.get('n_episodes'),
+                         seed=seed, n_test=self.preset.n_test)
     return {f'{task.n_shot}-shot': task for task in tasks}
 
 # %% ../../nbs/paper/laboratory.ipynb #a3aaa7ee
@@ -188,13 +177,11 @@ def tasks(self:Laboratory,
 def _features(self:Laboratory, row, seed, model, tasks, epoch=None):
     "Features of the images that the tasks ask for, those of the last call where they serve again"
     training, stage = encoder_of(row, training_of(row, self.preset, seed))
-    mirror = row.test.get('mirror', False)
-    key = [training, stage, epoch, repr(model.patches), row.tested_on, mirror, tasks]
+    key = [training, stage, epoch, repr(model.patches), row.tested_on, tasks]
     if self._bank_key != key:
         self._bank_key = self._bank = None                     # before the next one comes
         self._bank = task_features(model.encoder, self.data[row.tested_on].test, model.patches,
-            [*tasks.values()], n_views=self.preset.n_views, precision=model.chosen_precision(),
-            mirror=mirror)
+            [*tasks.values()], n_views=self.preset.n_views, precision=model.chosen_precision())
         self._bank_key = key
     return self._bank
 
@@ -213,8 +200,6 @@ def _accuracy(lab, row, seed, shots):
 def _during(lab, row, seed, shots):
     "The accuracy of the teacher before calibration and along it"
     training, tasks, found = training_of(row, lab.preset, seed), lab.tasks(row, seed, (1,)), {}
-    if not training.start: raise ValueError(
-        f'{row.name} is measured from the end of the warm-up on: give warmup_epochs')
     folder, start = lab.trained(training), lab.trained(training.start)/'stages'/'warm-up'
     epochs = {0: start} | {int(path.name): path for path in sorted((folder/'epochs').iterdir())}
     for epoch, path in epochs.items():
@@ -253,24 +238,14 @@ def measurement_file(self:Laboratory,
     shots:tuple=(1, 5), # K of the columns of an accuracy
 )->Path: # which is there once the row was measured
     "The file of a row's values, whose name is a digest of all that decides them"
-    training, on = training_of(row, self.preset, seed), self.fingerprints[row.tested_on]
-    decisive = [self.training_folder(training).name, row.stage, row.rule, row.measure, row.test,
-                on, self.tasks(row, seed, shots), self.preset.n_views, self.preset.n_patches,
-                row.settings.get('n_patches'), self.structured, fcam.__version__]
-    crops = row.settings.get('crops', self.preset.crops)
-    decisive += [crops]*(crops != Preset.crops)
-    if row.stage not in _with_metric:                          # as `Laboratory.model`
-        own = self.preset.settings() | row.settings
-        changed = {k: own[k] for k in _of_metric if own[k] != getattr(Preset, k)}
-        decisive += [changed]*bool(changed)
-    if self.structured and row.rule in transport_rules:
-        decisive += [self.preset.sfc_epochs, self.preset.sfc_lr]
+    preset = replace(self.preset, **row.settings)              # all of it, and all of the row
+    decisive = [training_of(row, self.preset, seed), preset, replace(row, name='', settings={}),
+                self.tasks(row, seed, shots), self.structured, self.precision, fcam.__version__,
+                self.fingerprints['data'], self.fingerprints[row.tested_on]]
     if row.measure == 'time':                                  # of this machine alone
         about = machine(self.device)
         decisive += [about.get(k) for k in ('device', 'gpu', 'processor', 'threads')]
-    text = json.dumps(decisive, sort_keys=True, default=asdict)
-    name = blake2b(text.encode(), digest_size=8).hexdigest()
-    return self.folder/'measured'/f'{name}.json'
+    return self.folder/'measured'/f'{digest(*decisive)}.json'
 
 @patch
 def measured(self:Laboratory,
@@ -279,9 +254,6 @@ def measured(self:Laboratory,
     shots:tuple=(1, 5), # K of the columns of an accuracy
 )->dict: # column to `Tensor` of values
     "The values of a row, measured where they are missing, and kept"
-    check_choice(f'measure of {row.name}', row.measure, tuple(measures))
-    if not self.has_data(row): raise ValueError(
-        f'{row.name} needs a second data set: give one as `other`')
     file = self.measurement_file(row, seed, shots)
     if not file.is_file():
         self.trained(training_of(row, self.preset, seed))      # whose time is its own

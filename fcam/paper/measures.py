@@ -60,15 +60,12 @@ def plan_measures(
     features:FreshFeatures, # or a `FeatureBank`
     task:Task, # with one shot
 )->dict: # column to `(n_episodes,)`: eps, and spread in percent, of similar and dissimilar sets
-    "What a metric does with similar and dissimilar sets; `ValueError` for no plans or one patch"
-    if not hasattr(metric, 'transport'): raise ValueError(
-        f'{type(metric).__name__} moves nothing from patch to patch, so it has no plans')
+    "What a metric does with similar and dissimilar sets; `ValueError` for one patch"
     support, query = task.draw(features)
     rows = []
     for number in torch.arange(len(support)).split(1):
         u, v = (features(part[number].flatten(1), number) for part in (query, support))
-        if u.shape[-2] < 2: raise ValueError(
-            'an image has one patch, which is similar to no other: give two or more')
+        if u.shape[-2] < 2: raise ValueError('one patch an image: give two, which may be similar')
         with eval_mode(metric): _, plans, eps = metric.transport(u, v)
         similar = _similarity_within(u)[:, :, None] + _similarity_within(v)[:, None]
         order = similar.flatten().cpu().argsort()

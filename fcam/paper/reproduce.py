@@ -10,8 +10,7 @@ from contextlib import redirect_stdout
 from typing import NamedTuple
 
 from ..commands.options import command_line, given_options, listing, load_data, make_command
-from ..commands.options import single_settings
-from ..core.checks import check_choice, check_count
+from ..commands.options import option_limits, single_settings
 from ..core.files import user_path
 from .claims import experiment, experiments
 from ..training.presets import choose_preset, presets
@@ -70,8 +69,8 @@ def row_names(
     for word in words:
         number = int(word) if word.isdecimal() else 0
         if 1 <= number <= len(names): word = names[number - 1]
-        if word not in names: raise ValueError(f'--rows {word} is no row of {one.name}: give one '
-            f'of {", ".join(names)}, or a number from 1 to {len(names)}')
+        if word not in names: raise ValueError(
+            f'--rows {word} is no row of {one.name}: see the numbers in fcam_reproduce list')
         found.append(word)
     return found
 
@@ -107,15 +106,9 @@ def _preset(data, size, options):
 def _run(options):
     "Runs the experiments that the options name; their reports"
     name, size = options['name'], options.get('size', 'small')
-    check_choice('--size', size, tuple(sizes))
     names = list(experiments) if name == 'all' else [experiment(name).name]
-    if name == 'all' and 'rows' in options: raise ValueError(
-        '--rows does not go with all, whose rows have many names: leave it out')
     rows = {one: row_names(experiments[one], options.get('rows')) for one in names}
-    if 'seeds' in options: check_count('--seeds', options['seeds'], '[1, 100]')
     out = user_path(options.get('out', 'runs/reproduce'))
-    if out.exists() and not out.is_dir(): raise ValueError(
-        f'{out} is a file: give a folder, which is made where there is none')
     from fcam.core.device import check_precision
     from fcam.paper.laboratory import Laboratory
     from fcam.runs.record import named_device, RunLog
@@ -175,4 +168,5 @@ def fcam_reproduce(
 
 reproduce_command = make_command(fcam_reproduce, '\n\n'.join([
     listing('experiments', {name: one.claim for name, one in experiments.items()}),
-    listing('sizes', {name: one.what for name, one in sizes.items()})]))
+    listing('sizes', {name: one.what for name, one in sizes.items()})]),
+    option_limits | dict(size=tuple(sizes)))

@@ -36,11 +36,10 @@ class RunLog:
     def __init__(self,
         path=None, # of the file; without one nothing is kept
         quiet:bool=False, # print only what is marked with `always`
-        silent:bool=None, # neither print nor write; default: in all processes of a run but one
     ):
         self.path, self.quiet = path and Path(path), quiet
         if path and self.path.is_symlink(): self.path.unlink()  # what it leads to stays as it is
-        self.silent = os.environ.get('RANK', '0') != '0' if silent is None else silent
+        self.silent = os.environ.get('RANK', '0') != '0'       # in all processes of a run but one
         self.stream, self.width, self.rest = sys.stdout, 0, ''
     @property
     def in_terminal(self)->bool:
