@@ -16,7 +16,7 @@ from fastai.torch_core import get_model, maybe_gather
 from fastcore.basics import patch, store_attr
 from torch import nn
 
-from .core.checks import check_choice, check_count, check_number, soft_targets
+from .core.checks import check_choice, soft_targets
 from .losses import cascade_kl
 from .patches import RandomPatches
 
@@ -38,12 +38,11 @@ def update_average(
 
 # %% ../nbs/05_calibration.ipynb #0d3cc40a
 class MomentumTeacher(Callback):
-    "Keeps `teacher`, the average of the model (equation (4)); `ValueError` for a bad momentum"
+    "Keeps `teacher`, the average of the model (equation (4))"
     order,run_valid = 5,False
     def __init__(self,
         momentum:float=0.999, # m in [0, 1); 0 copies the student at every step
     ):
-        check_number('momentum', momentum, '[0, 1)')
         self.momentum,self.teacher,self.n_updates = momentum,None,0
         self._cancelled = False
         self.resting = False  # no updates
@@ -107,12 +106,8 @@ class FeatureCalibration(Remembering, Callback):
     ):
         patches = RandomPatches(n_patches=4, size=84) if patches is None else patches
         warmup_patches = patches if warmup_patches is None else warmup_patches
-        if check_count('n_hard', n_hard) >= patches.n_patches: raise ValueError(
-            f'n_hard is {n_hard} of {patches.n_patches} patches: '
-            'at least one patch needs the label and one the teacher')
-        check_number('soft_weight', soft_weight, '[0, inf)')
-        check_count('warmup_epochs', warmup_epochs, '[0, inf)')
-        check_number('class_temperature', class_temperature, '(0, inf]')
+        if not 0 < n_hard < patches.n_patches: raise ValueError(f'n_hard is {n_hard} of '
+            f'{patches.n_patches} patches: at least one needs the label and one the teacher')
         check_choice('soft_target', soft_target, soft_targets)
         store_attr()
         self.epochs_done,self.started,self.soft_loss = 0,False,None

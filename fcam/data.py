@@ -295,7 +295,6 @@ def omniglot(cls:FewShotData,
     path=None, # folder that holds `omniglot-py`, as torchvision has it; None: the cache folder
     download:bool=False, # fetch Omniglot (15 MB) if it is not there
     background:str='all', # alphabets to learn from: 'all' 30, or five of them: 'small1', 'small2'
-    held_out:tuple=None, # of these, alphabets for validation; default: each sixth, or the last
     rotations:bool=True, # quarter turns of training characters are classes of their own
     size:int=52, # height and width of an image in pixels, at most 105
 )->FewShotData: # 20 drawings a class
@@ -303,7 +302,7 @@ def omniglot(cls:FewShotData,
     validation, of the evaluation's for the test; `FileNotFoundError` if they are not there.
     For validation: Balinese, Early_Aramaic, Inuktitut, Mkhedruli, Tifinagh; Latin (small1);
     Tagalog (small2)"""
-    sets = omniglot_arrays(path, download, background, held_out, rotations=rotations, size=size)
+    sets = omniglot_arrays(path, download, background, rotations=rotations, size=size)
     data = cls.from_arrays(**sets)
     data.name = data.benchmark = 'omniglot'
     return data

@@ -12,7 +12,7 @@ from fastcore.basics import patch
 from torch import nn, Tensor
 from torch.nn import functional as F
 
-from .core.checks import check_choice, check_count, check_number, check_switch
+from .core.checks import check_choice, check_number
 from .sinkhorn import sinkhorn, transport_score
 from .transport.exact import exact_plan
 
@@ -24,30 +24,12 @@ def check_sets(
 )->torch.Size: # the leading dimensions that both share
     "Raise `ValueError` where two batches of patch sets cannot be compared"
     for name, x, size in (('query', query, 'n_query, n'), ('proto', proto, 'n_way, m')):
-        if not isinstance(x, Tensor):
-            raise ValueError(f'{name} is of type {type(x).__name__}: make it a tensor with '
-                             f'torch.as_tensor({name})')
-        if x.ndim < 3:
-            raise ValueError(f'{name} is (..., {size}, n_features); got {tuple(x.shape)}: add a '
-                             'dimension with [None]')
-        if 0 in x.shape[-2:]:
-            raise ValueError(f'{name} {tuple(x.shape)} holds a set without patches or features')
-        if not x.is_floating_point():
-            raise ValueError(f'{name} holds {x.dtype}: features are floating point numbers')
-    if query.device != proto.device:
-        raise ValueError(f'query is on {query.device} and proto on {proto.device}: bring both to '
-                         'one device with proto.to(query.device)')
-    if query.shape[-1] != proto.shape[-1]:
-        raise ValueError(f'query has {query.shape[-1]} features and proto has {proto.shape[-1]}: '
-                         'embed both with the same encoder')
-    if query.shape[-1] != (n_features or query.shape[-1]):
-        raise ValueError(f'this was built for {n_features} features and got {query.shape[-1]}: '
-                         f'build it with n_features={query.shape[-1]}')
-    try: return torch.broadcast_tensors(query[..., :1, 0, 0], proto[..., :1, 0, 0])[0].shape[:-1]
-    except RuntimeError as e:
-        raise ValueError(f'the leading dimensions of query {tuple(query.shape)} and proto '
-                         f'{tuple(proto.shape)} do not broadcast: give both one entry for each '
-                         'task') from e
+        if x.ndim < 3 or 0 in x.shape[-2:]: raise ValueError(
+            f'{name} is (..., {size}, n_features), no set empty; got {tuple(x.shape)}')
+    found = query.shape[-1], proto.shape[-1], n_features or query.shape[-1]
+    if len({*found}) > 1: raise ValueError('query, proto and metric have {}, {} and {} features: '
+        'embed both with the same encoder'.format(*found))
+    return torch.broadcast_shapes(query.shape[:-3], proto.shape[:-3])
 
 # %% ../nbs/07_metric.ipynb #fc433c14
 weight_rules = 'softmax', 'deepemd'
@@ -79,11 +61,9 @@ def cross_weights(
     sharpness:float=1., # factor on the cosines in the softmax
     norm_power:float=0., # power of the features' lengths, a factor on the weights of the softmax
 )->tuple[Tensor, Tensor]: # r `(..., n_query, n_way, n)`, c `(..., n_query, n_way, m)`, sums one
-    "Weights of the patches of both sets; `ValueError` for shapes or settings that do not fit"
+    "Weights of the patches of both sets; `ValueError` for shapes that do not fit or another rule"
     check_sets(query, proto)
     rule = check_choice('weights', weights, weight_rules), sharpness, norm_power
-    for name, x in dict(sharpness=sharpness, norm_power=norm_power).items():
-        if not isinstance(x, Tensor): check_number(name, x, '(-inf, inf)')
     with torch.autocast(query.device.type, enabled=False): return _compare(query, proto, *rule)[1:]
 
 # %% ../nbs/07_metric.ipynb #96e344a4
@@ -102,14 +82,12 @@ class ModulateModule(nn.Module):
     "Predicts eps for all pairs of sets: `module(query, proto) -> (..., n_query, n_way)`"
     def __init__(self,
         n_features:int, # size of a patch feature
-        n_set:int=16, # size of the learned embedding that says which set a patch is from
         n_layers:int=2, # Transformer layers
         eps:float=0.1, # what the prediction starts from and is a multiple of
-        max_pairs:int|None=None, # at a time, where no gradient is needed; default: by device
     ):
         super().__init__()
-        self.n_features, self.max_pairs = check_count('n_features', n_features), max_pairs
-        self.eps = check_number('eps', eps, '(0, inf)')
+        self.n_features, self.eps = n_features, eps
+        n_set = 16                       # size of the embedding that says which set a patch is from
         d_model = n_features+n_set
         n_heads = max(k for k in range(1, 17) if d_model % k == 0)     # 16 at 640 features
         sizes = dict(d_model=d_model, nhead=n_heads, dim_feedforward=2*n_features)
@@ -186,8 +164,7 @@ def forward(self:ModulateModule,
     n_query, n_way = query.shape[-3], proto.shape[-3]
     query, proto = (x.to(self.readout.dtype).expand(*lead, *x.shape[-3:]) for x in (query, proto))
     query, proto = (x.reshape(lead.numel(), *x.shape[-3:]) for x in (query, proto))
-    usual = 1024 if query.device.type != 'cpu' else 512 if torch.is_autocast_enabled('cpu') else 128
-    most = self.max_pairs or usual # pairs at a time
+    most = 1024 if query.device.type != 'cpu' else 512 if torch.is_autocast_enabled('cpu') else 128
     if torch.is_grad_enabled() or lead.numel()*n_query*n_way <= most:
         out = self._output(query, proto)
     elif n_query*n_way <= most: # some tasks at a time
@@ -214,15 +191,13 @@ class AdaptiveMetric(nn.Module):
         learn_weights:bool=False, # learn a factor on each of these two numbers
     ):
         super().__init__()
-        self.n_features = check_count('n_features', n_features, '[1, 1000000]')
-        self.eps, self.centre = check_number('eps', eps, '(0, inf)'), check_switch('centre', centre)
+        self.n_features, self.centre = n_features, centre
+        self.eps = check_number('eps', eps, '(0, inf)')
         self.weights = check_choice('weights', weights, weight_rules)
-        self.sharpness = check_number('sharpness', sharpness, '[0, 1000]')
-        self.norm_power = check_number('norm_power', norm_power, '[0, 100]')
-        self.learn_weights, self.log_factors = check_switch('learn_weights', learn_weights), None
+        self.sharpness, self.norm_power = float(sharpness), float(norm_power)
+        self.learn_weights, self.log_factors = learn_weights, None
         if learn_weights and weights == 'softmax': self.log_factors = nn.Parameter(torch.zeros(2))
-        self.modulate = None
-        if check_switch('modulated', modulated): self.modulate = ModulateModule(n_features, eps=eps)
+        self.modulate = ModulateModule(n_features, eps=eps) if modulated else None
 
     def settings(self)->dict:
         "The arguments that build such a metric again"
@@ -250,13 +225,8 @@ def pair_eps(self:AdaptiveMetric,
     if not isinstance(eps, Tensor):
         eps = torch.full((), check_number('eps', eps, '(0, inf)'), device=query.device)
     elif not eps.is_cuda and not bool((eps > 0).all()):
-        raise ValueError('eps must be above zero for every pair: clamp it, or predict its '
-                         'logarithm')
-    eps = eps.to(query.device)
-    try: return eps.expand(shape)
-    except RuntimeError as e:
-        raise ValueError(f'eps is one number or one for each pair, {shape}; got '
-                         f'{tuple(eps.shape)}') from e
+        raise ValueError('eps must be above zero for every pair')
+    return eps.to(query.device).expand(shape)
 
 # %% ../nbs/07_metric.ipynb #67c80ae3
 @patch
@@ -299,8 +269,7 @@ class EMDMetric(nn.Module):
         super().__init__()
         self.centre = centre
         self.rule = dict(weights=check_choice('weights', weights, weight_rules),
-                         sharpness=check_number('sharpness', sharpness, '[0, 1000]'),
-                         norm_power=check_number('norm_power', norm_power, '[0, 100]'))
+                         sharpness=sharpness, norm_power=norm_power)
 
     def settings(self)->dict:
         "The arguments that build such a metric again"
@@ -334,8 +303,7 @@ class CosineMetric(nn.Module):
         super().__init__()
         self.start, self.temperature = temperature, None
         if temperature is not None:
-            self.start = check_number('temperature', temperature, '(0, 1000]')
-            self.temperature = nn.Parameter(torch.tensor(self.start))
+            self.temperature = nn.Parameter(torch.tensor(float(temperature)))
 
     def settings(self)->dict:
         "The arguments that build such a metric again"
@@ -352,9 +320,8 @@ class CosineMetric(nn.Module):
         dtype = torch.promote_types(torch.promote_types(query.dtype, proto.dtype), torch.float32)
         with torch.autocast(query.device.type, enabled=False):
             scores = self._of_means(*(x.to(dtype).mean(-2) for x in (query, proto)))
-            if not scores.is_cuda and not bool(scores.isfinite().all()):
-                raise ValueError('the features hold a value that is not finite: look for a NaN or '
-                                 'an overflow in the encoder')
+            if not scores.is_cuda and not bool(scores.isfinite().all()): raise ValueError(
+                'the features are not finite: look for a NaN or an overflow in the encoder')
             return scores if self.temperature is None else self.temperature*scores
 
     def _of_means(self, query, proto):

@@ -22,16 +22,6 @@ from .core.checks import check_choice, check_count, check_number, crop_rules
 from .images.store import group_images, move, pad_images, split_images
 
 # %% ../nbs/03_patches.ipynb #74bd3945
-def _check_ranges(scale, ratio):
-    "`ValueError` if no box could be drawn so"
-    ranges = (('scale', scale, '(0, 1]', 'as fractions of the image area'),
-              ('ratio', ratio, '(0, inf)', 'of width/height'))
-    for name, pair, interval, meaning in ranges:
-        two = isinstance(pair, (tuple, list)) and len(pair) == 2
-        low, high = (check_number(name, one, interval) for one in pair) if two else (1, 0)
-        if low > high: raise ValueError(
-            f'{name} is {pair!r:.80}: give (smallest, largest) {meaning}, in {interval}')
-
 def random_boxes(
     sizes:Tensor, # `(b, 2)` integers, height and width of each image in pixels
     n_patches:int, # boxes for each image, >= 1
@@ -39,12 +29,7 @@ def random_boxes(
     ratio:tuple=(3/4, 4/3), # smallest and largest width/height of a box
     generator:torch.Generator=None, # draws on its own device; None: that of the device of `sizes`
 )->Tensor: # `(b, n_patches, 4)` int64 on the device of `sizes`: top, left, height, width in pixels
-    "Random boxes, distributed as torchvision's; `ValueError` if `scale` or `ratio` is out of range"
-    _check_ranges(scale, ratio)
-    check_count('n_patches', n_patches)
-    if sizes.ndim != 2 or sizes.shape[1] != 2:
-        raise ValueError(f'sizes has shape {tuple(sizes.shape)}: '
-                         'give one row (height, width) for each image')
+    "Random boxes, distributed as torchvision's"
     device = generator.device if generator else sizes.device
     draws = torch.rand(len(sizes), n_patches, 22, generator=generator, device=device)
     wide = torch.float32 if sizes.device.type == 'mps' else torch.float64
@@ -101,7 +86,7 @@ def grid_sides(
     if n_patches in known: return known[n_patches]
     below, above = max(n for n in known if n < n_patches), min(n for n in known if n > n_patches)
     raise ValueError(f'n_patches is {n_patches}, and no grids have so many cells: '
-                     f"with crops='grid' take {below} or {above}")
+                     f'take {below} or {above}')
 
 # %% ../nbs/03_patches.ipynb #8721ce7b
 def grid_boxes(
@@ -168,39 +153,21 @@ def _product_limit(device)->float:
     "Pixels of an image up to which products are used"
     return 2**15 if device.type == 'cpu' else math.inf
 
-def _crop(images, boxes, size, flip):
-    "The patches of boxes, unchecked, of so many images at a time that they take 256 MB as floats"
+def crop_resize(
+    images:Tensor, # `(b, c, h, w)`, bytes (0..255) or floats; padding must be finite
+    boxes:Tensor, # `(b, n, 4)` integers: top, left, height, width in pixels, inside the images
+    size:int, # height and width of a patch in pixels
+    flip:Tensor=None, # `(b, n)` bool: mirror left and right?
+)->Tensor: # `(b, n, c, size, size)` float32; bytes become [0, 1]
+    """Every box of every image, resized to a square; of so many images at a time that they take
+    256 MB as floats. Boxes are not checked"""
+    if flip is None: flip = torch.zeros(boxes.shape[:2], dtype=torch.bool, device=boxes.device)
     products = images.shape[-2:].numel() <= _product_limit(images.device) or not boxes.numel()
     crop = _crop_by_products if products else _crop_one_by_one
     k = max(1, 2**26 // max(1, images[:1].numel()))
     with torch.autocast(images.device.type, enabled=False):
         return torch.cat([crop(*part[:2], size, part[2])
                           for part in zip(images.split(k), boxes.split(k), flip.split(k))])
-
-def crop_resize(
-    images:Tensor, # `(b, c, h, w)`, bytes (0..255) or floats; padding must be finite
-    boxes:Tensor, # `(b, n, 4)` integers: top, left, height, width in pixels
-    size:int, # height and width of a patch in pixels
-    flip:Tensor=None, # `(b, n)` bool: mirror left and right?
-)->Tensor: # `(b, n, c, size, size)` float32; bytes become [0, 1]
-    "Every box of every image, resized to a square; `ValueError` for a box outside its image"
-    check_count('size', size)
-    if flip is None: flip = torch.zeros(boxes.shape[:2], dtype=torch.bool, device=boxes.device)
-    given = images.ndim == 4 and boxes.shape == (len(images), *flip.shape[1:], 4)
-    if not given or boxes.is_floating_point() or flip.dtype != torch.bool:
-        shapes = ', '.join(f'{o.dtype} {tuple(o.shape)}' for o in (images, boxes, flip))
-        raise ValueError(f'images, boxes and flip are {shapes}: give (b, channels, h, w), integers '
-                         '(b, n, 4) and bool (b, n); images[None] makes a batch of one')
-    corner, extent = boxes.split(2, -1)
-    end = torch.tensor(images.shape[-2:], device=boxes.device)
-    outside = ((corner < 0) | (extent < 1) | (corner + extent > end)).any(-1).nonzero().tolist()
-    if outside:
-        i, k = outside[0]
-        raise ValueError(
-            f'box {k} of image {i}, (top, left, height, width) = {tuple(boxes[i, k].tolist())}, '
-            f'is empty or leaves the image of {tuple(images.shape[-2:])} pixels: clamp it, or draw '
-            'it with random_boxes from the size of the image')
-    return _crop(images, boxes, size, flip)
 
 # %% ../nbs/03_patches.ipynb #c67d281e
 class RandomPatches:
@@ -215,7 +182,10 @@ class RandomPatches:
         std=None, # `(channels,)` > 0, what patches are then divided by
         crops:str='independent', # random boxes of each image, or 'grid'
     ):
-        _check_ranges(scale, ratio)
+        ranges = ('scale', scale, '(0, 1]'), ('ratio', ratio, '(0, inf)')
+        for name, (low, high), interval in ranges:
+            if check_number(name, low, interval) > check_number(name, high, interval):
+                raise ValueError(f'{name} is {(low, high)}: give the smallest first')
         self.n_patches = check_count('n_patches', n_patches, '[1, 10000]')
         self.crops = check_choice('crops', crops, crop_rules)
         if crops == 'grid': grid_sides(n_patches)
@@ -224,12 +194,8 @@ class RandomPatches:
         self.flip = check_number('flip', flip, '[0, 1]')
         self.mean, self.std = mean, std
         if mean is None and std is None: return
-        try: self.mean, self.std = (torch.as_tensor(o).float().flatten() for o in (mean, std))
-        except (TypeError, ValueError, RuntimeError): self.mean = torch.empty(0)
-        fine = len(self.mean) and self.mean.shape == self.std.shape and self.mean.isfinite().all()
-        if not (fine and (self.std > 0).all() and self.std.isfinite().all()):
-            raise ValueError(f'mean is {mean!r:.80} and std {std!r:.80}: give both or neither, one '
-                             'finite number for each channel, std > 0')
+        self.mean, self.std = (torch.as_tensor(o).float().flatten() for o in (mean, std))
+        if not (self.std > 0).all(): raise ValueError(f'std is {std!r:.80}: give numbers above 0')
     def settings(self)->dict:
         "What it was made of, by name, in values that JSON can hold"
         names = 'n_patches', 'size', 'scale', 'ratio', 'flip', 'crops'
@@ -280,13 +246,10 @@ def cut(self:RandomPatches,
     flip:Tensor=None, # `(b, n)` bool: mirror left and right?
     sizes=None, # `(b, 2)` height and width of each image, which flat images need
 )->Tensor: # `(b, n, c, size, size)` float32, normalised if a mean was given
-    "The patches of these boxes, which are not checked; `ValueError` if channels or sizes misfit"
+    "The patches of these boxes, which are not checked"
     if flip is None: flip = torch.zeros(boxes.shape[:2], dtype=torch.bool, device=boxes.device)
-    if images.ndim == 4: patches = _crop(images, boxes, self.size, flip)
+    if images.ndim == 4: patches = crop_resize(images, boxes, self.size, flip)
     else:
-        if sizes is None or len(sizes) != len(boxes):
-            raise ValueError('flat images need sizes, the height and width of each: '
-                             '`ImageStore.batch` gives both')
         sizes = sizes.tolist()
         views = split_images(images, sizes)
         patches = images.new_empty(*boxes.shape[:2], 3, self.size, self.size, dtype=torch.float32)
@@ -294,13 +257,10 @@ def cut(self:RandomPatches,
             alone = len(rows) == 1
             group = views[rows[0]][None] if alone else pad_images([views[i] for i in rows])
             rows = move(torch.tensor(rows), boxes.device)
-            found = _crop(group, boxes[rows], self.size, flip[rows])
+            found = crop_resize(group, boxes[rows], self.size, flip[rows])
             patches[move(rows, images.device)] = found
     patches = self.augment(patches)
     if self.mean is None: return patches
-    if len(self.mean) != patches.shape[2]:
-        raise ValueError(f'images have {patches.shape[2]} channels, mean and std have '
-                         f'{len(self.mean)}: give one number for each channel')
     self.mean, self.std = self.mean.to(images.device), self.std.to(images.device)
     return patches.sub_(self.mean[:, None, None]).div_(self.std[:, None, None])
 
@@ -312,10 +272,10 @@ def __call__(self:RandomPatches,
     n_patches:int=None, # None: `self.n_patches`
     generator:torch.Generator=None, # draws on its own device; None: that of the images' device
 )->Tensor: # `(b, n_patches, c, size, size)` float32, normalised if a mean was given
-    "Random patches of each image, freshly drawn; `ValueError` for images or sizes of a wrong shape"
-    if images.ndim != 4 and (images.ndim != 1 or sizes is None):
-        raise ValueError(f'images has shape {tuple(images.shape)}: give (b, channels, h, w), or '
-                         'flat images with their sizes; images[None] makes a batch of one')
+    "Random patches of each image, freshly drawn; `ValueError` for images of a wrong shape"
+    if images.ndim != 4 and (images.ndim != 1 or sizes is None): raise ValueError(
+        f'images has shape {tuple(images.shape)}: give a batch, as images[None] is one, or flat '
+        'images with their sizes')
     if sizes is None: sizes = torch.tensor([images.shape[-2:]]).expand(len(images), 2)
     sizes = torch.as_tensor(sizes)
     boxes, flip = self.draw(move(sizes, images.device), n_patches, generator)

@@ -56,7 +56,6 @@ def omniglot_arrays(
     path=None, # folder that holds `omniglot-py`, as torchvision has it; None: the cache folder
     download:bool=False, # fetch Omniglot (15 MB) if it is not there
     background:str='all', # alphabets to learn from: 'all' 30, or five of them: 'small1', 'small2'
-    held_out:tuple=None, # of these, alphabets for validation; default: each sixth, or the last
     rotations:bool=False, # quarter turns of training characters are classes of their own
     size:int=52, # height and width of an image in pixels, at most 105
 )->dict: # 'train', 'valid', 'test' to `{class: (20, size, size) uint8 array}`
@@ -67,10 +66,7 @@ def omniglot_arrays(
     learned, new = (sorted(Path(part.target_folder).iterdir()) for part in parts)
     known = {folder.name: folder for folder in learned}
     names = _small_backgrounds.get(background, list(known))
-    held_out = names[5::6] or names[-1:] if held_out is None else held_out
-    missing = sorted({*names, *held_out} - {*known}) or sorted({*held_out} - {*names})
-    if missing: raise ValueError(f'{missing[0]!r} is no alphabet of this background: take some of '
-                                 + ', '.join(names))
+    held_out = names[5::6] or names[-1:]
     def drawings(folders, turns=1):
         found = {}
         for alphabet in folders:

@@ -47,8 +47,7 @@ def read_state(
     "What `write_state` wrote; `ValueError` names a file that is something else"
     try: return torch.load(path, map_location='cpu', weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as e:
-        reason = str(e).split('\n')[0]
-        raise ValueError(f'{path} is no whole checkpoint: {reason:.200}') from None
+        raise ValueError(f'{path} is no whole checkpoint: {e!s:.200}') from None
 
 # %% ../../nbs/training/checkpoint.ipynb #d3d9bd1e
 def random_states()->dict:
@@ -82,10 +81,8 @@ def load_learner_state(
     learn:Learner, # with the same model and callbacks
     state:dict, # of `learner_state`; without a `model` only the callbacks are put back
 ):
-    "Puts model and callbacks back; `ValueError` for a state of another model"
-    try:
-        if 'model' in state: get_model(learn.model).load_state_dict(state['model'])
-    except RuntimeError as e: raise ValueError(f'the checkpoint is of another model: {e}') from None
+    "Puts model and callbacks back; `RuntimeError` for a state of another model"
+    if 'model' in state: get_model(learn.model).load_state_dict(state['model'])
     for cb in learn.cbs:
         if cb.name in state['callbacks']: cb.load_state_dict(state['callbacks'][cb.name])
 
@@ -174,13 +171,13 @@ class RunFolder:
         "The latest state, None for a new run; `ValueError` where it is of another run"
         file = self.path/'checkpoint.pt'
         for folder in (self.path/'stages', *self.path.glob('stages/*')):
-            if folder.is_symlink(): raise ValueError(f'{folder} is a link to another folder, where '
-                'the run would write: put that folder itself in the place of the link')
+            if folder.is_symlink(): raise ValueError(
+                f'{folder} is a link to another folder: put that folder itself there')
         if not file.exists():
             known = (self.path/'config.json').exists() or (
                 (self.path/'stages').exists() and not (self.path/'run.json').exists())
-            if known: raise ValueError(f'{self.path} holds a model but no checkpoint to go on '
-                                       'from: choose another folder')
+            if known: raise ValueError(
+                f'{self.path} holds a model but no checkpoint to go on from: choose another folder')
             return None
         state = read_state(file)
         _check_same(state['facts'], self.facts, self.path)
@@ -276,8 +273,7 @@ def read_initial_weights(
     model = load_fcam(path, encoder=deepcopy(encoder), device='cpu')
     for part in ('train', 'valid'):
         if list(model.classes.get(part, ())) != list(data.splits[part]): raise ValueError(
-            f'the {part} classes of {path} are not those of the data: a run begins with weights '
-            'of a run on the same classes; for other classes give the encoder itself')
+            f'the {part} classes of {path} are not those of the data: give the encoder itself')
     file, files, head = path/'head.safetensors', [path/'model.safetensors'], None
     if file.is_file():
         files.append(file)

@@ -32,7 +32,6 @@ from ..calibration import check_loss, FeatureCalibration, Remembering
 from ..core.device import autocast, check_precision
 from ..core.distributed import main_prints, n_ranks, several
 from ..data import FewShotData
-from ..encoder import checkpointed
 from ..encoders.cells import CellData
 from ..episodes import mean_prototypes, Task
 from ..evaluate import Accuracy, evaluate, task_features
@@ -41,6 +40,7 @@ from ..metric import AdaptiveMetric, CosineMetric, EMDMetric, EuclideanMetric
 from ..patches import AugmentedPatches, RandomPatches, Stream
 from .checkpoint import ResumingLearner, SaveState
 from .loaders import split_task
+from .memory import checkpointed
 from .presets import Preset
 
 # %% ../../nbs/training/stages.ipynb #139f1420
@@ -117,8 +117,7 @@ def check_tasks(
     "`ValueError` where a set cannot give a 1-shot task, or the training classes no such task"
     for name, store in data.sets.items():
         if store.n_classes < 2: raise ValueError(
-            f'the {name} set has {store.n_classes} class and a task needs two: '
-            'give other splits, or images of more classes')
+            f'the {name} set has {store.n_classes} class, and a task needs two: give other splits')
     for name, store in data.sets.items():
         n_queries = n_query if name == 'train' else 1
         Task(min(5, store.n_classes), n_query=n_queries, n_episodes=1).draw(store)
