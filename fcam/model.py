@@ -190,7 +190,6 @@ def save(self:FCAM,
 def _built_model(config, encoder):
     "The model that a config describes, its weights without memory"
     patches, name = dict(config['patches']), config['encoder']['name']
-    config['encoder'].pop('drop_block', None)                     # 0 in versions up to 0.2
     if patches.pop('name', '') == 'Cells':                     # of a frozen encoder
         frozen = None if isinstance(encoder, Projection) else encoder
         patches, encoder = Cells(patches['encoder'], frozen), encoder if frozen is None else None
