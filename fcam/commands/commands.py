@@ -251,6 +251,8 @@ def fcam_predict(
     if names_encoder(model) and precision: raise ValueError(
         f'--precision does not go with {model}, which computes in float32: leave it out')
     paths, examples = image_paths(images, left_out), class_files(support, left_out)
+    if len(examples) < 2: raise ValueError(
+        f'{support} has one class folder: give one that holds a folder for each of two or more')
     check_out(words)
     from fcam.classify import FewShotClassifier                 # and with it torch: seconds
     from fcam.images.pixels import load_image

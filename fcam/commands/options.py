@@ -222,6 +222,11 @@ def given_options(
 )->dict:
     "Options that the user set, without `None` and `False`; data and models are looked for"
     given = {k: value for k, value in options.items() if value is not None and value is not False}
+    for k in ('resume', 'config', 'start'):
+        if k in given and not user_path(given[k]).exists(): raise FileNotFoundError(
+            f'there is no {given[k]!r}: give --{k} the folder of a run')
+    if not re.fullmatch(r'cpu|mps|(cuda|xpu)(:\d+)?', device := given.get('device', 'cpu')):
+        raise ValueError(f'device {device!r:.80} is not there: take cpu, cuda, cuda:1 or mps')
     plain = given.get('data', '').rstrip('/')                  # as a shell completes it
     if plain in benchmarks and not user_path(given['data']).is_dir(): given['data'] = plain
     size = None if 'name' in given else given.get('size')      # --size of fcam_reproduce is a word
