@@ -359,8 +359,6 @@ def load(cls:FewShotClassifier,
 )->FewShotClassifier:
     "A classifier as it was saved; `ValueError` where the encoder has other weights than then"
     folder, device = user_path(folder), choose_device(device)
-    if not (folder/'classifier.json').is_file(): raise FileNotFoundError(
-        f'{folder} has no classifier.json: give the folder that save wrote')
     known = json.loads((folder/'classifier.json').read_text(encoding='utf-8'))
     saved, given = known['encoder'] or {}, encoder
     if 'fcam' in saved:
@@ -369,14 +367,11 @@ def load(cls:FewShotClassifier,
         given = saved['fcam'] if encoder is None else encoder
         encoder = given if isinstance(given, FCAM) else load_fcam(given, device=device)
     elif saved and not isinstance(encoder, NamedEncoder):
-        try: encoder = load_encoder(saved, module=encoder, device=device)
-        except ValueError as error: raise ValueError(
-            f'{error}; where it was a module, give it as load(folder, encoder=module)') from None
+        encoder = load_encoder(saved, module=encoder, device=device)
         given = given or saved['name']
     model = getattr(encoder, 'model', encoder)
     if saved and weights_checksum(model) != saved['checksum']: raise ValueError(
-        f'{folder} was made with other weights of the encoder, and its features would not fit: '
-        'give the same ones as load(folder, encoder=...)')
+        f'{folder} was made with other weights of the encoder: give load the same ones')
     self = cls(given, device=device, **known['settings'])
     tensors, table = load_file(folder/'features.safetensors'), known['competition']
     bank = Bank(**tensors)._replace(labels=tensors['labels'].numpy())

@@ -124,6 +124,7 @@ def image_lists(
     support:dict, # `{class: [images]}`, two classes or more, images of any kind
 )->dict: # the same with lists
     "The images of each class, by name; `ValueError` for anything but lists of two or more"
+    if not isinstance(support, dict): raise ValueError('support is no dict {class: [images]}')
     if len(support) < 2: raise ValueError('the support has one class: give images of at least two')
     found = {}
     for name, images in support.items():

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from inspect import signature
 from math import prod
 from zlib import crc32
 
@@ -20,7 +19,7 @@ from torch import nn, Tensor
 from .classifiers.named import baseline
 from .classifiers.rules import Baseline
 from .core.checks import check_count, check_seed
-from .core.device import autocast, check_precision, eval_mode, megabytes
+from .core.device import autocast, choose_precision, eval_mode, megabytes
 from .core.distributed import gathered, is_main, n_ranks, rank
 from .episodes import mean_prototypes, structured_fc, Task, used_images
 from .images.store import ImageStore
@@ -38,10 +37,9 @@ class Accuracy:
     ):
         self.per_episode = torch.as_tensor(per_episode).cpu().double()
         self.episodes = episodes
-        if self.per_episode.ndim != 1 or not len(self.per_episode):
-            raise ValueError('an accuracy needs the results of at least one episode, as a vector')
-        if not self.per_episode.isfinite().all():
-            raise ValueError('an episode has an accuracy that is not finite: look at its scores')
+        one = self.per_episode.ndim == 1 and len(self.per_episode)
+        if not one or not self.per_episode.isfinite().all(): raise ValueError(
+            'an accuracy needs a vector of finite results, of one episode or more')
     @property
     def mean(self):
         "Mean over the episodes, percent"
@@ -83,11 +81,6 @@ def first(self:Accuracy,
     return Accuracy(self.per_episode[:n], self.episodes)
 
 # %% ../nbs/09_evaluate.ipynb #41b8208a
-def _resolved(precision, device):
-    "A precision to compute in; `ValueError` for 'auto' and for one that cannot be"
-    if check_precision(precision, device) == 'auto': raise ValueError(
-        "precision is 'auto', which is for whole models: take what choose_precision finds")
-    return precision
 _pixels = dict(cpu=2**17, cuda=2**21)
 def _call_size(bs, patches):
     "Patches, or cells, a forward call"
@@ -116,7 +109,7 @@ def embed(
     precision:str='float32', # 'float32', 'bfloat16' or 'float16': in which the encoder computes
 )->Tensor: # `(..., n_features)`, float32, without gradient
     "Features of patches; `ValueError` if they are not finite, or the precision is not to be had"
-    precision = _resolved(precision, patches.device)
+    precision = choose_precision(precision, patches.device)
     features = _embed(encoder, patches, bs=bs, precision=precision).float()
     _check_features(features.isfinite().all())
     return features
@@ -150,7 +143,7 @@ class FreshFeatures:
         store_attr()
         self.labels, self.classes, self.drawn = store.labels, store.classes, {}
         self.device = next((p.device for p in encoder.parameters()), store.device)
-        _resolved(precision, self.device)
+        self.precision = choose_precision(precision, self.device)
     def __call__(self,
         images:Tensor, # `(n_episodes, n_images)`, positions in the store
         episodes:Tensor, # `(n_episodes,)`, numbers of these episodes
@@ -314,12 +307,7 @@ def evaluate(
     "Accuracy over episodes (Appendix B); `ValueError` for too few images or a score not finite"
     rule, sfc = baseline(metric) if isinstance(metric, str) else metric, sfc or {}
     if structured and isinstance(rule, Baseline): raise ValueError(
-        f'structured is True, but {rule.label} is a baseline, which has no prototypes to train: '
-        'leave it out')
-    if sfc and not structured:
-        raise ValueError(f'sfc holds {", ".join(sfc)}, but structured is False: '
-                         'set structured=True, or leave sfc out')
-    signature(structured_fc).bind(None, None, **sfc)           # before any work
+        f'{rule.label} is a baseline, which has no prototypes: leave structured out')
     task = replace(task or Task(), **kwargs).counted()
     at_once = 100 if structured else getattr(rule, 'at_once', 4)
     if bs is None: bs = min(at_once, -(-task.n_episodes//n_ranks())) if at_once > 4 else 4

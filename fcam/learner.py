@@ -85,9 +85,6 @@ class FCAMLearner(ResumingLearner):
     get_preds = tta = show_results = predict
     def export(self, *args, **kwargs): raise NotImplementedError(
         'reading a pickled learner would run code: call learn.save_fcam(path)')
-    def __reduce_ex__(self, protocol): raise TypeError(
-        'a learner is neither pickled nor copied: take learn.fcam(), learn.save_fcam, or give '
-        'fcam_learner a folder and go on there')
 
 # %% ../nbs/11_learner.ipynb #5b055ca0
 @patch(as_prop=True)
@@ -121,9 +118,8 @@ def fcam_learner(
             "give one that is trained, such as 'torchvision:resnet18', or a network")
         if not isinstance(encoder, NamedEncoder): encoder = named_encoder(encoder, device=device)
         frozen, preset = frozen_encoder(encoder), preset or 'frozen'
-    elif not isinstance(encoder, (nn.Module, type(None))): raise ValueError(f'encoder is '
-        f'{encoder!r:.80}: give a network, such as ResNet12(64), or leave it out and set width; '
-        'a name goes with train_encoder=False')
+    elif not isinstance(encoder, (nn.Module, type(None))): raise ValueError(
+        f'encoder is {encoder!r:.80}: give a network; a name goes with train_encoder=False')
     fixed = ('width',)*(encoder is not None) if train_encoder else _of_pictures
     if given := [name for name in fixed if settings.get(name) is not None]: raise ValueError(
         f'{given[0]} is that of the encoder that is given: leave it out')
@@ -232,8 +228,7 @@ def pretrain(self:FCAMLearner,
         'the encoder is frozen (train_encoder=False), so nothing is pretrained: call meta_train')
     begun = self.initial_weights
     if begun and not begun['head'] and list(plan) == ['calibration']: raise ValueError(
-        f'{begun["folder"]} has no head, without which no teacher can give soft labels: '
-        'begin with a stage of pretraining, or with a warm-up')
+        f'{begun["folder"]} has no head for soft labels: begin with a warm-up')
     stages, state = self._remaining_stages('pretrain', plan)
     if stages and state is None:
         self.feature_calibration.restart(plan.get('warm-up', 0))
@@ -280,8 +275,6 @@ def load(self:FCAMLearner,
     "Loads what `save` kept; `FileNotFoundError` where the teacher is missing"
     Learner.load(self, file, **kwargs)
     path = self.path/self.model_dir/f'{file}.teacher.pth'
-    if not path.is_file(): raise FileNotFoundError(
-        f'{path} is missing: the teacher, which FCAMLearner.save writes beside the model')
     load_learner_state(self, read_state(path))
     return self
 
@@ -304,8 +297,7 @@ def meta_train(self:FCAMLearner,
     metric = metric or metric_of(p, n_features_of(encoder, p.patch_size))
     kind = type(metric).__name__
     if self.run_folder and type(metric) is not saved_kinds['metric'].get(kind): raise ValueError(
-        f'{kind} cannot be kept in {self.folder}: train it without a folder, or enter it in '
-        "fcam.model.saved_kinds['metric'] first")
+        f"{kind} cannot be saved: train it without a folder, or enter it in saved_kinds['metric']")
     stages, state = self._remaining_stages('meta_train', plan)
     if state is None:                                          # those of a former call
         self.stages = {o: kept for o, kept in self.stages.items() if o not in ('module', 'joint')}

@@ -120,7 +120,7 @@ def accuracies(self:FCAM,
     tasks, found = [task.counted(self.n_test) for task in tasks], {}
     if features is None:
         sets = self.sets(store, n_patches=n_patches, crops=crops, n_views=n_views, fresh=fresh,
-                         mirror=mirror)
+                         mirror=mirror, progress=progress)
         features = task_features(self.encoder, *sets, tasks, fresh=fresh, mirror=mirror,
             n_views=self.n_views if n_views is None else n_views, progress=progress,
             precision=self.chosen_precision())
@@ -203,13 +203,12 @@ def save(self:FCAM,
 # %% ../nbs/10_model.ipynb #a85d5e94
 def _built_model(config, encoder):
     "The model that a config describes, its weights without memory"
-    patches, frozen = dict(config['patches']), None
+    patches, name, frozen = dict(config['patches']), config['encoder']['name'], None
     if patches.pop('name', '') == 'Cells':                     # the cells of a frozen encoder
         module = None if isinstance(encoder, Projection) else encoder
         frozen, encoder = frozen_encoder(patches['encoder'], module), None
-    elif encoder is None and config['encoder']['name'] not in saved_kinds['encoder']:
-        raise ValueError(f'the model was saved with the encoder {config["encoder"]["name"]}: '
-                         'pass one as load_fcam(path, encoder=...)')
+    elif encoder is None and name not in saved_kinds['encoder']: raise ValueError(
+        f'the model was saved with the encoder {name}: pass one as load_fcam(path, encoder=...)')
     with torch.device('meta'):
         if encoder is None: encoder = _build(config['encoder'], saved_kinds['encoder'])
         metric = _build(config['metric'], saved_kinds['metric'])
@@ -287,11 +286,11 @@ class FrozenFCAM(FCAM):
         super().__init__(encoder, metric, None, **settings)
         vars(self)['frozen'] = frozen                          # no part of the module
     def patch_settings(self): return dict(name='Cells', encoder=self.frozen.settings())
-    def sets(self, store, **options):
+    def sets(self, store, progress=False, **options):
         given = [name for name, value in options.items() if value]
         if given: raise ValueError(f'{given[0]} is for crops, and this model has the cells of '
                                    f'{self.frozen.name}: leave it out')
-        return cells_of(self.frozen.to(self.device), store), None
+        return cells_of(self.frozen.to(self.device), store, progress), None
     def shown(self, image): return self.frozen.shown(image)
     @torch.inference_mode()
     def embed(self, images, seed=0):

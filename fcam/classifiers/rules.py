@@ -37,12 +37,9 @@ class Baseline(nn.Module):
         sizes = dict(support='n_way, n_shot, n', query='n_query, m')
         for (name, size), x in zip(sizes.items(), (support, query)):
             n = size.count(',')+2
-            if not isinstance(x, Tensor): raise ValueError(
-                f'{name} is of type {type(x).__name__}: make it a tensor with '
-                f'torch.as_tensor({name})')
             if x.ndim < n or 0 in x.shape[-n:] or not x.is_floating_point(): raise ValueError(
-                f'{name} is floating point, (..., {size}, n_features), with no image, patch or '
-                f'feature missing; got {x.dtype} {tuple(x.shape)}')
+                f'{name} is floating point, (..., {size}, n_features), none of them zero; got '
+                f'{x.dtype} {tuple(x.shape)}')
         if support.shape[-1] != query.shape[-1]: raise ValueError(
             f'support has {support.shape[-1]} features and query has {query.shape[-1]}: '
             'embed both with the same encoder')

@@ -22,12 +22,9 @@ class Transductive(Baseline):
         prior=None, # `(n_way,)`, share or number of the queries of each class; default: all equal
     ):
         super().__init__()
-        if prior is not None: prior = torch.as_tensor(prior, dtype=torch.float64)
-        if prior is not None and (prior.ndim != 1 or not (prior >= 0).all()
-                                  or not 0 < prior.sum() < torch.inf): raise ValueError(
-            f'prior is {prior.tolist()!r:.80}: give the share of each class among the queries, '
-            'none of them negative, or leave it out where all are equal')
-        self.prior = prior
+        self.prior = None if prior is None else torch.as_tensor(prior, dtype=torch.float64)
+        if prior is not None and not ((self.prior >= 0).all() and 0 < self.prior.sum() < torch.inf):
+            raise ValueError(f'prior is {prior!r:.80}: give the share of each class, none negative')
 
     @property
     def label(self):

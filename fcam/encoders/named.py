@@ -42,22 +42,17 @@ def to_cells(
     grid:tuple=None, # height and width of the grid of tokens; default: a square
 )->tuple: # cells `(b, n, d)` row by row, grid `(h, w)`, prefix `(b, k, d)`
     "The last layer of an encoder as cells; `ValueError` for what has no grid"
-    if not isinstance(out, Tensor): raise ValueError(
-        f'gives a {type(out).__name__} of several maps and not one map of cells: '
-        'take another encoder')
+    if not isinstance(out, Tensor) or out.ndim not in (2, 3, 4): raise ValueError(
+        f'it gives {type(out).__name__} and not a map, tokens or vectors of each picture')
     if out.ndim == 4:
         if not channels_last: out = out.permute(0, 2, 3, 1)
         return out.flatten(1, 2), tuple(out.shape[1:3]), out.flatten(1, 2)[:, :0]
     if out.ndim == 2: return out[:, None], (1, 1), out[:, None][:, :0]
-    if out.ndim != 3: raise ValueError(
-        f'gives {tuple(out.shape)}: a map (b, d, h, w), tokens (b, n, d) or vectors (b, d) '
-        'are needed')
     n = out.shape[1]
     if n_prefix is None: n_prefix = n - math.isqrt(n)**2
     if grid is None or math.prod(grid) != n - n_prefix: grid = (math.isqrt(n - n_prefix),)*2
     if math.prod(grid) != n - n_prefix or n_prefix > 8: raise ValueError(
-        f'gives {n} tokens, which are no square grid after a few tokens without a place: '
-        'take another size or another encoder')
+        f'it gives {n} tokens, which are no square grid')
     return out[:, n_prefix:], tuple(grid), out[:, :n_prefix]
 
 # %% ../../nbs/encoders/named.ipynb #e8165b2a
@@ -111,17 +106,12 @@ class NamedEncoder(nn.Module):
         weight = next(model.parameters(), torch.zeros(1))
         with torch.no_grad():
             x = weight.new_zeros(1, 3, size, size)
-            try: found = _outputs(model, x)
+            try: _, self.grid, whole = self._split(*_outputs(model, x), x)
             except Exception as error:
-                mend = 'take another size' if size == own_size else f'pass size={own_size}'
+                mend = 'take another encoder' if size == own_size else f'pass size={own_size}'
                 reason = (str(error).strip() or type(error).__name__).split('\n')[0]
                 raise ValueError(f'{name} does not take pictures of {size} x {size} pixels '
                                  f'({reason:.150}): {mend}') from error
-            try: _, self.grid, whole = self._split(*found, x)
-            except ValueError as error: raise ValueError(f'{name} {error}') from None
-        if self.grid == (1, 1) and how != 'crops': raise ValueError(
-            f"{name} gives one vector of a picture of {size} pixels and no cells: take how='crops'"
-            ', or a larger size if it is a ConvNet')
         self.n_features = whole.shape[1]
         self.metric = cell_metric(self.n_features)
     @property
@@ -226,10 +216,8 @@ def embed(self:NamedEncoder,
 def _imported(package, name):
     "A package that is optional; `ValueError` says how it is installed"
     try: return import_module(package)
-    except ImportError as error: raise ValueError(
-        f"{name!r:.80} needs {package}: pip install 'fcam[{package}]'. Without it there are "
-        f"'torchvision:resnet18' and the like, and the packaged {', '.join(packaged_models())}"
-        ) from error
+    except ImportError as error: raise ValueError(f"{name!r:.80} needs {package}: pip install "
+        f"'fcam[{package}]', or take 'torchvision:resnet18' or the like") from error
 
 def _unknown(library, name, known):
     "The error for a name that a library does not know"
@@ -246,9 +234,8 @@ def _building(name):
         reason = (str(error).strip() or type(error).__name__).split('\n')[0]
         kind = isinstance(error, OSError) or 'ownload' in reason
         raise (FileNotFoundError if kind else ValueError)(
-            f"{name} cannot be loaded ({reason:.200}): check its name and the network. Without a "
-            "network 'local-dir:FOLDER' takes a folder with the files of a model of timm, and "
-            f"{', '.join(packaged_models())} comes with this package") from error
+            f"{name} cannot be loaded ({reason:.200}): check its name and the network; "
+            "'local-dir:FOLDER' takes a folder with the files of a model of timm") from error
 
 @lru_cache
 def _tell_licence(name, licence):
@@ -437,7 +424,5 @@ def load_encoder(
     made.name, made.preprocessing = saved['name'], saved['preprocessing']
     made.crops, found = RandomPatches(**saved['crops']), weights_checksum(made.model)
     if found == saved['checksum']: return made
-    reason = 'they were random' if not saved['pretrained'] else 'others came under this name'
-    raise ValueError(f"{saved['name']} has other weights than when it was saved ({found[:8]} and "
-        f"{saved['checksum'][:8]}; {reason}), and features would not fit: give the same ones as "
-        'load_encoder(saved, module=...)')
+    raise ValueError(f"{saved['name']} has other weights than when it was saved"
+        f"{', they were random'*(not saved['pretrained'])}: give the same ones as module")
