@@ -40,7 +40,6 @@ at_once = {
     'fcam_eval cifar_fs --n_way 1': 'x>=2',
     'fcam_eval cifar_fs --n_patches 0': '1<=x<=1000',
     'fcam_eval cifar_fs --crops both': "is not one of 'independent', 'grid'",
-    'fcam_eval cifar_fs --baseline dn5': "is not one of 'all', 'euclidean'",
     'fcam_eval cifar_fs --data nowhere': "'nowhere' is neither one of",
     'fcam_eval cifar_fs/ --data glyphs --out photos': 'is not empty',
     'fcam_predict nowhere photos photos/a.png': 'nowhere does not exist',
@@ -67,6 +66,8 @@ typed = {
     'fcam_predict cifar_fs support photos/b': 'holds no image',
     'fcam_eval cifar_fs --data glyphs --n_shot 200': 'fewer than n_shot + n_query',
     'fcam_eval cifar_fs --data glyphs --table': 'cifar_fs',
+    'fcam_eval cifar_fs --baseline dn5': "'dn5' is not one of all, euclidean",
+    'fcam_predict cifar_fs support support/x/1.png --rule pt_map': "'pt_map' is not one of metric",
 }
 called = {
     "FewShotData.from_folder('nowhere')": "there is no folder 'nowhere'",

@@ -165,7 +165,12 @@ class LogisticRegression(Baseline):
         super().__init__()
         self.C = check_number('C', C, '(0, inf)')
 
-    def estimator(self, n_images, n_features, n_classes):
+    def estimator(self,
+        n_images:int, # of all classes together
+        n_features:int, # of a picture, or as many as the pictures span
+        n_classes:int, # two or more
+    ): # of scikit-learn, not yet fitted
+        "The same for classes of any sizes, which count alike"
         from sklearn.linear_model import LogisticRegression as Logistic
         return Logistic(C=self.C, max_iter=1000, class_weight='balanced')
 
@@ -195,7 +200,12 @@ class LogisticRegression(Baseline):
 class GDA(Baseline):
     "Gaussians with one shrunk covariance for all classes, by unit features (Wang et al. 2024)"
     whole, shots, competes, at_once = True, 'each', True, 100
-    def estimator(self, n_images, n_features, n_classes):
+    def estimator(self,
+        n_images:int, # of all classes together
+        n_features:int, # of a picture, or as many as the pictures span
+        n_classes:int, # two or more
+    ): # of scikit-learn, not yet fitted
+        "The same for classes of any sizes; `ValueError` where no class has two pictures"
         if n_images == n_classes: raise ValueError(
             "gda needs a class with two pictures at least: take another rule, such as 'metric'")
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis as Discriminant

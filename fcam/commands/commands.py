@@ -16,7 +16,7 @@ from io import StringIO
 from pathlib import Path
 
 from .options import check_out, command_line, data_and_presets, data_options
-from .options import given_options, known_baselines, listing, load_data, make_command
+from .options import given_options, load_data, make_command
 from .options import names_encoder, option_limits
 from .options import options_as_before, single_settings
 from ..core.files import results_folder, shown_path, user_path, write_file
@@ -328,5 +328,5 @@ def _predict(clf, paths, folder, words, notes):
 
 # %% ../../nbs/commands/commands.ipynb #94568072
 train_command = make_command(fcam_train, data_and_presets(), option_limits)
-eval_command = make_command(fcam_eval, listing('baselines', known_baselines), option_limits)
-predict_command = make_command(fcam_predict, limits=option_limits)
+eval_command = make_command(fcam_eval, option_limits['baseline'].listing, option_limits)
+predict_command = make_command(fcam_predict, option_limits['rule'].listing, option_limits)
