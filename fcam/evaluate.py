@@ -83,18 +83,19 @@ def first(self:Accuracy,
 # %% ../nbs/09_evaluate.ipynb #41b8208a
 _pixels = dict(cpu=2**17, cuda=2**21)
 def _call_size(bs, patches):
-    "Patches a forward call"
+    "Patches, or cells, a forward call"
     if bs is not None: return check_count('bs', bs)
-    return max(1, _pixels.get(patches.device.type, 2**19)//patches.shape[-1]**2)
+    return max(1, 3*_pixels.get(patches.device.type, 2**19)//patches.shape[1:].numel())
 
 @torch.no_grad()
 def _embed(encoder, patches, bs, precision):
     "As `embed`, not checked, in the precision of the encoder's output"
     weights = (p.dtype for p in encoder.parameters() if p.is_floating_point())
-    flat = patches.flatten(0, -4).to(next(weights, patches.dtype))
+    n_dims = 3 if patches.ndim > 3 else 1                      # of a patch, of a cell
+    flat = patches.flatten(0, -1 - n_dims).to(next(weights, patches.dtype))
     with eval_mode(encoder), autocast(flat.device, precision):
         features = torch.cat([encoder(part) for part in flat.split(_call_size(bs, flat))])
-    return features.unflatten(0, patches.shape[:-3])
+    return features.unflatten(0, patches.shape[:-n_dims])
 
 def _check_features(fine):
     "`ValueError` unless all features were finite"
@@ -103,7 +104,7 @@ def _check_features(fine):
 
 def embed(
     encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`; used in eval mode
-    patches:Tensor, # `(..., 3, size, size)`, on the device of the encoder
+    patches:Tensor, # `(..., 3, size, size)`, or cells `(b, n, n_inputs)`, where the encoder is
     bs:int=None, # patches a forward call; default: by their size and the device
     precision:str='float32', # 'float32', 'bfloat16' or 'float16': in which the encoder computes
 )->Tensor: # `(..., n_features)`, float32, without gradient
@@ -125,12 +126,6 @@ class Mirrored(nn.Module):
         x:Tensor, # `(batch, 3, size, size)`
     ):
         return (self.encoder(x) + self.encoder(x.flip(-1)))/2
-
-def _mirrored(encoder, patches):
-    "`Mirrored`; `ValueError` for the cells of a frozen encoder, which have no mirror image"
-    if hasattr(patches, 'encoder'): raise ValueError('mirror averages over a patch and its mirror '
-        'image, which the cells of a frozen encoder do not have: leave it out')
-    return Mirrored(encoder)
 
 # %% ../nbs/09_evaluate.ipynb #a0ce85d1
 class FreshFeatures:
@@ -180,8 +175,8 @@ class FeatureBank(FreshFeatures):
     "Each image embedded once a view, then looked up; `MemoryError` if there is no room for it"
     def __init__(self,
         encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`; used in eval mode
-        store:ImageStore, # images of the classes to classify
-        patches:RandomPatches, # how an image becomes n patches
+        store:ImageStore, # images of the classes to classify, or their `CellStore`
+        patches:RandomPatches, # how an image becomes n patches; None for a `CellStore`
         n_views:int=1, # draws of the n patches of an image
         seed:int=0, # of the crops and of the choice of views
         images:Tensor=None, # positions of the images that will be asked for; default: all
@@ -191,12 +186,14 @@ class FeatureBank(FreshFeatures):
     ):
         super().__init__(encoder, store, patches, seed=seed, bs=bs, precision=precision)
         n_views = check_count('n_views', n_views)
-        self.n_views = 1 if patches.crops == 'grid' else n_views         # a grid has no other
+        self.n_views = n_views if patches and patches.crops != 'grid' else 1    # or there is one
         images = torch.arange(len(store)) if images is None else torch.as_tensor(images).unique()
         self.row = torch.full((len(store),), -1)
         self.row[images] = torch.arange(len(images))
         self.bank = None
-        self._fill(len(images), progress and is_main())
+        if patches is not None: return self._fill(len(images), progress and is_main())
+        cells = (store.batch(rows)[0].to(self.device) for rows in images.split(256))
+        self.bank = torch.cat([embed(encoder, o, precision=precision) for o in cells])[:, None]
 
 @patch
 def _patches(self:FeatureBank, chunks):
@@ -226,7 +223,7 @@ def _empty_bank(shape, dtype, device):
 @patch
 def _fill(self:FeatureBank, n_images, progress):
     "Embeds the images and writes the features into the bank; ranks exchange 16 chunks at a time"
-    bs = _call_size(self.bs, torch.empty(0, self.patches.size, device=self.device))
+    bs = _call_size(self.bs, torch.empty(0, 3, *[self.patches.size]*2, device=self.device))
     def embedded(chunks):
         for patches, places in _portions(self._patches(chunks), bs):
             found = _embed(self.encoder, patches, bs=bs, precision=self.precision)
@@ -336,8 +333,8 @@ evaluate.__delwrap__ = Task    # where fastcore finds the comments of the fields
 # %% ../nbs/09_evaluate.ipynb #1b621b34
 def task_features(
     encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`; used in eval mode
-    store:ImageStore, # images of the classes to classify
-    patches:RandomPatches, # how an image becomes n patches
+    store:ImageStore, # images of the classes to classify, or their `CellStore`
+    patches:RandomPatches, # how an image becomes n patches; None for a `CellStore`
     tasks:list, # of `Task`, what the features are for; the seed of the first is that of the crops
     n_views:int=1, # draws of the patches of an image, unless `fresh`
     fresh:bool=False, # new crops for every episode, in place of views
@@ -346,7 +343,7 @@ def task_features(
     mirror:bool=False, # features averaged over a patch and its mirror image
 )->FreshFeatures: # or a `FeatureBank`, where crops are not fresh
     "What `evaluate` takes for these tasks; `ValueError` for tasks that cannot be drawn"
-    if mirror: encoder = _mirrored(encoder, patches)
+    if mirror: encoder = Mirrored(encoder)
     how = dict(seed=tasks[0].seed, precision=precision)
     drawn = {task.counted(): task.draw(store) for task in tasks}
     if fresh: features = FreshFeatures(encoder, store, patches, **how)
@@ -366,7 +363,7 @@ def mean_feature(
     mirror:bool=False, # of features averaged over a patch and its mirror image
 )->Tensor: # `(n_features,)`, float32
     "The mean over images and their patches"
-    if mirror: encoder = _mirrored(encoder, patches)
+    if mirror: encoder = Mirrored(encoder)
     order = torch.randperm(len(store), generator=named_generator(seed, Stream.mean_images))
     bank = FeatureBank(encoder, store, patches, seed=seed, precision=precision,
                        images=order[:check_count('n_images', n_images)])

@@ -26,11 +26,11 @@ from .core.distributed import check_divides, from_main, is_main, join, n_ranks
 from .core.files import save_tensors
 from .data import FewShotData
 from .encoder import n_features_of, ResNet12
-from .encoders.cells import CellData, Cells, embed_cells, Projection
+from .encoders.cells import cells_of, frozen_encoder, Projection
 from .encoders.named import named_encoder, NamedEncoder
 from .episodes import Task
 from .evaluate import Accuracy
-from .model import Classifier, FCAM, load_fcam, model_card, saved_kinds
+from .model import Classifier, FCAM, FrozenFCAM, load_fcam, model_card, saved_kinds
 from .training.checkpoint import learner_state, load_learner_state, read_initial_weights
 from .training.checkpoint import read_state, ResumingLearner, run_facts, RunFolder
 from .training.checkpoint import write_state
@@ -59,13 +59,14 @@ class FCAMLearner(ResumingLearner):
         device=None, # default: the GPU where there is one
         cbs=None, # more callbacks, one or a list
         precision:str='float32', # 'float32', 'bfloat16' or 'float16'
+        frozen:NamedEncoder=None, # whose cells `encoder` projects; then there is no pretraining
         **kwargs # for `Learner`
     ):
         device, n = choose_device(device), n_ranks()
         self.data, self.preset, self.history, self.stages = data, preset, [], {}
         self.meta = self.run_folder = self.initial_weights = None
         self.patches = patches_of(data, preset, preset.n_patches, crops=preset.crops)
-        self.precision, scored = precision, lambda: self.encoder
+        self.precision, self.frozen, scored = precision, frozen, lambda: self.encoder
         calibration, validation = pretraining_callbacks(data, preset, scored, precision)
         head = nn.Linear(n_features_of(encoder, preset.patch_size), data.train.n_classes)
         bs = min(preset.bs, len(data.train))//n*n
@@ -93,14 +94,6 @@ def encoder(self:FCAMLearner)->nn.Module:
     return get_model(self.momentum_teacher.teacher if calibrated else self.model)[0]
 
 # %% ../nbs/11_learner.ipynb #f55c3bcd
-def _as_cells(data, encoder, device):
-    "The cells of all images, by the frozen encoder, unless the data are cells already"
-    if isinstance(data, CellData): return data
-    if encoder is None: raise ValueError('train_encoder is False and no encoder is given: '
-        "give one that is trained, such as 'torchvision:resnet18', or a network")
-    if not isinstance(encoder, NamedEncoder): encoder = named_encoder(encoder, device=device)
-    return embed_cells(data, Cells(encoder))
-
 _of_pictures = 'width', 'n_patches', 'patch_size', 'crops'     # what cells have of their own
 
 def fcam_learner(
@@ -119,8 +112,12 @@ def fcam_learner(
 )->FCAMLearner:
     "A learner for FCAM; `ValueError` for unknown settings or tasks that the data cannot give"
     if isinstance(data, (str, Path)): data = FewShotData.from_folder(data)
+    frozen = None
     if not check_switch('train_encoder', train_encoder):
-        data, preset = _as_cells(data, encoder, device), preset or 'frozen'
+        if encoder is None: raise ValueError('train_encoder is False and no encoder is given: '
+            "give one that is trained, such as 'torchvision:resnet18', or a network")
+        if not isinstance(encoder, NamedEncoder): encoder = named_encoder(encoder, device=device)
+        frozen, preset = frozen_encoder(encoder), preset or 'frozen'
     elif not isinstance(encoder, (nn.Module, type(None))): raise ValueError(
         f'encoder is {encoder!r:.80}: give a network; a name goes with train_encoder=False')
     fixed = ('width',)*(encoder is not None) if train_encoder else _of_pictures
@@ -132,20 +129,24 @@ def fcam_learner(
     for name in ('bs', 'n_tasks_per_step'): check_divides(name, getattr(preset, name))
     if seed is not None: set_seed(seed := check_seed(seed))
     limit_threads()
-    if device.type == 'cuda':                                  # where they leave room for the rest
+    if frozen:
+        cells = cells_of(frozen.to(device), data.train).bank.local
+        encoder = Projection(frozen.n_features, n_features)
+        encoder.standardise(cells[::1 + len(cells)//2000])
+    elif device.type == 'cuda':                                # where they leave room for the rest
         n_bytes = sum(store.nbytes for store in data.sets.values())
         if 4*n_bytes < torch.cuda.mem_get_info(device)[0]: data.to(device)
-    if not train_encoder: encoder = Projection(data.cells.n_features, n_features).standardise(
-        data.train.pixels[::1 + len(data.train)//2000, ..., 0])
     encoder, run = encoder or ResNet12(preset.width), None
     if start is not None: start = read_initial_weights(start, encoder, data)
     if folder is not None:
         facts = run_facts(preset, data, seed, device, precision, start=start and start.facts)
+        if frozen: facts['data'] += frozen.features_digest()
         run = RunFolder(folder, facts)
         precision = run.facts['precision']
     try:
         precision = from_main(lambda: choose_precision(precision, device))
-        learn = FCAMLearner(data, encoder, preset, device=device, cbs=cbs, precision=precision)
+        learn = FCAMLearner(data, encoder, preset, device=device, cbs=cbs, precision=precision,
+                            frozen=frozen)
         if start: learn.initial_weights = start.put(learn.model)
         if run: _restore(learn, run)
     except BaseException:
@@ -223,7 +224,7 @@ def pretrain(self:FCAMLearner,
                       calibration_epochs=calibration_epochs)
     plan = {'warm-up': p.warmup_epochs, 'calibration': p.calibration_epochs}
     plan = {stage: n for stage, n in plan.items() if n}
-    if plan and isinstance(self.data, CellData): raise ValueError(
+    if plan and self.frozen: raise ValueError(
         'the encoder is frozen (train_encoder=False), so nothing is pretrained: call meta_train')
     begun = self.initial_weights
     if begun and not begun['head'] and list(plan) == ['calibration']: raise ValueError(
@@ -301,7 +302,7 @@ def meta_train(self:FCAMLearner,
     if state is None:                                          # those of a former call
         self.stages = {o: kept for o, kept in self.stages.items() if o not in ('module', 'joint')}
     self.meta = meta_learner(self.data, encoder, metric, preset=p, cbs=cbs,
-                             precision=self.precision)
+                             precision=self.precision, frozen=self.frozen)
     accuracy = None
     for stage in stages:
         alone = stage == 'module'
@@ -331,9 +332,11 @@ def fcam(self:FCAMLearner,
                 epochs=len(self.history), precision=self.precision)
     if stage and self.stages[stage].start_kept: info['start_kept'] = True
     if self.initial_weights: info['start'] = self.initial_weights
-    model = FCAM(deepcopy(encoder), deepcopy(metric), deepcopy(self.patches),
-        score_temperature=temperature_of(metric, p), classes=self.data.splits, n_test=p.n_test,
-        n_views=p.n_views, sfc_epochs=p.sfc_epochs, sfc_lr=p.sfc_lr, info=info)
+    settings = dict(score_temperature=temperature_of(metric, p), classes=self.data.splits,
+        n_test=p.n_test, n_views=p.n_views, sfc_epochs=p.sfc_epochs, sfc_lr=p.sfc_lr, info=info)
+    parts = deepcopy(encoder), deepcopy(metric)
+    if self.frozen: model = FrozenFCAM(self.frozen, *parts, **settings)
+    else: model = FCAM(*parts, deepcopy(self.patches), **settings)
     model.precision = self.precision
     return model.to(next(encoder.parameters()).device)
 

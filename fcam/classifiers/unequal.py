@@ -41,10 +41,10 @@ class Bank(NamedTuple):
         "Some of the pictures"
         return Bank(*(None if part is None else part[index] for part in self))
     def to(self,
-        device, # where the features go
+        where, # device or type of the features
     )->'Bank':
-        "The same, its features on a device"
-        return self._replace(local=self.local.to(device), whole=self.whole.to(device))
+        "The same, its features on a device or in another type"
+        return self._replace(local=self.local.to(where), whole=self.whole.to(where))
     @staticmethod
     def join(
         banks:list, # of `Bank`

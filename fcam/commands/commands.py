@@ -159,7 +159,7 @@ def _evaluate(options):
         f'{owner} does not say on which data it was trained: name them with --data')
     options = options_as_before(options, source, fcam.classes, owner)
     cut = {name: options[name] for name in ('n_patches', 'crops') if name in options}
-    fcam.patches = fcam.patches.replace(**cut)
+    if cut: _, fcam.patches = fcam.sets(None, **cut)
     name = user_path(options['data']).resolve().name or 'data'
     with results_folder(options.get('out'), f'runs/eval-{name}') as folder:
         log, data = _load(options)
@@ -168,7 +168,8 @@ def _evaluate(options):
             precision=fcam.chosen_precision(), model=model_facts(options['model'], fcam))
         table = _table(fcam, data, options, log.in_terminal)
         log.line(table_text(table, data.test.n_classes), always=True)
-        patches = dict(n_patches=fcam.patches.n_patches, crops=fcam.patches.crops)
+        settings = fcam.patch_settings()
+        patches = {name: settings[name] for name in ('n_patches', 'crops') if name in settings}
         if cut: log.line('{n_patches} patches an image, {crops} crops'.format(**patches),
                          always=True)
         record.result(task=table.attrs | patches, results=table_records(table))

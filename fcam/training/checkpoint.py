@@ -229,7 +229,7 @@ def _check_same(known, now, path):
     begun, given = known['start'] or {}, now['start'] or {}
     weights = f'the weights in {begun["folder"]}' if begun else 'fresh weights'
     differences = [
-        (known['data'] != now['data'], 'with other data, or they were changed since'),
+        (known['data'] != now['data'], 'with other data or encoder, or they were changed since'),
         (now['seed'] not in (None, known['seed']), f'with seed {known["seed"]}, not {now["seed"]}'),
         (known['n_ranks'] != now['n_ranks'],
          f'with num_processes {known["n_ranks"]}, not {now["n_ranks"]}'),

@@ -28,10 +28,10 @@ def split_task(
 
 # %% ../../nbs/training/loaders.ipynb #c5ea698d
 class EpisodeLoader(DataLoader):
-    "Batches `(images, sizes, labels)`, a task each; `ValueError` for too few classes or images"
+    "Batches `(images, sizes, labels)`, or `(cells, labels)`, a task each; `ValueError` for too few"
     share = 0, 1 # (rank, number of ranks): which of the tasks
     def __init__(self,
-        store:ImageStore, # where the images come from, and on whose device the batches are
+        store:ImageStore, # of images, or a `CellStore`; the batches are where it is
         n_way:int=5, # N: classes a task
         n_shot:int=1, # K: support images a class
         n_query:int=15, # Q: query images a class
@@ -41,7 +41,7 @@ class EpisodeLoader(DataLoader):
         if n_tasks: Task(n_way, n_shot, n_query, n_episodes=1).draw(store)
         super().__init__(bs=None, n=n_tasks, indexed=True, num_workers=0, device=store.device)
         store_attr('store,n_way,n_shot,n_query,n_tasks,seed')
-        self.n_inp, self.epoch = 2, 0
+        self.epoch = 0
     def before_iter(self):
         "Draws the tasks of an epoch"
         seed = (self.seed*1_000_003 + self.epoch)%2**32
@@ -55,8 +55,8 @@ class EpisodeLoader(DataLoader):
         "Task `i` of the epoch: `(images, sizes, labels)`; sizes are a numpy array"
         support, query = self.episodes.support[i], self.episodes.query[i]
         labels = torch.arange(self.n_way, device=self.store.device).repeat_interleave(self.n_query)
-        images, sizes = self.store.batch(torch.cat([support.flatten(), query.flatten()]))
-        return images, sizes.numpy(), labels
+        images, *sizes = self.store.batch(torch.cat([support.flatten(), query.flatten()]))
+        return images, *(o.numpy() for o in sizes), labels
     def create_batch(self, b):
         "A task as it is; fastai would turn arrays into tensors, and move them"
         return b

@@ -86,7 +86,7 @@ def _with_mean(rule, model, train, mirror=False):
     "SimpleShot with the mean of the classes that the model was trained on, where they are at hand"
     if rule.name != 'simpleshot' or rule.mean is not None or train is None: return rule
     if not set(train.classes) <= set(model.classes.get('train', ())): return rule
-    mean = mean_feature(model.encoder, train, model.patches, mirror=mirror,
+    mean = mean_feature(model.encoder, *model.sets(train), mirror=mirror,
                         precision=model.chosen_precision())
     return baseline('simpleshot', mean=mean)
 

@@ -32,14 +32,15 @@ from ..calibration import check_loss, FeatureCalibration, Remembering
 from ..core.device import autocast, check_precision
 from ..core.distributed import main_prints, n_ranks, several
 from ..data import FewShotData
-from ..encoders.cells import CellData
+from ..encoders.cells import cells_of
+from ..encoders.named import NamedEncoder
 from ..episodes import mean_prototypes, Task
 from ..evaluate import Accuracy, evaluate, task_features
 from ..images.store import ImageStore
 from ..metric import AdaptiveMetric, CosineMetric, EMDMetric, EuclideanMetric
 from ..patches import AugmentedPatches, RandomPatches, Stream
 from .checkpoint import ResumingLearner, SaveState
-from .loaders import split_task
+from .loaders import EpisodeLoader, split_task
 from .memory import checkpointed
 from .presets import Preset
 
@@ -128,8 +129,8 @@ class EpisodeValidation(Callback):
     order = 45
     def __init__(self,
         candidate:callable, # gives `(encoder, metric)` to be scored
-        store:ImageStore, # images of the validation classes
-        patches:RandomPatches, # how an image becomes patches here
+        store:ImageStore, # images of the validation classes, or their `CellStore`
+        patches:RandomPatches, # how an image becomes patches here; None for a `CellStore`
         n_query:int=15, # query images a class, fewer where a class has fewer
         n_episodes:int=400, # tasks
         seed:int=0, # of tasks, crops and pool, the same after every epoch
@@ -222,7 +223,6 @@ def patches_of(
     crops:str='independent', # or 'grid'
 )->RandomPatches:
     "How an image of a run becomes patches; `ValueError` for a number that no grids have"
-    if isinstance(data, CellData): return data.cells
     p = preset
     return RandomPatches(n_patches, p.patch_size, p.scale, flip=0.5*(p.flips != 'none'),
                          mean=data.mean, std=data.std, crops=crops)
@@ -299,12 +299,13 @@ def fit_stage(
 
 # %% ../../nbs/training/stages.ipynb #7bb7688c
 class TaskPatches(Callback):
-    "Cuts the images of a task into patches `(n_images, n_patches, 3, size, size)`"
+    "Cuts the images of a task into patches `(n_images, n_patches, 3, size, size)`; cells stay"
     order = 5
     def __init__(self,
-        patches:RandomPatches, # how an image becomes n patches
+        patches:RandomPatches, # how an image becomes n patches; None for cells
     ): store_attr()
-    def before_batch(self): self.learn.xb = (self.patches(*self.learn.xb),)
+    def before_batch(self):
+        if self.patches: self.learn.xb = (self.patches(*self.learn.xb),)
     def after_train(self): check_loss(self.learn)
 
 # %% ../../nbs/training/stages.ipynb #4dc3e509
@@ -343,22 +344,25 @@ def meta_learner(
     preset:Preset, # settings of the run
     cbs=None, # more callbacks, one or a list
     precision:str='float32', # 'float32', 'bfloat16' or 'float16'
+    frozen:NamedEncoder=None, # whose cells `encoder` projects, in place of patches
 )->Learner: # its batches are tasks, its model a `MetaModel`
     "A learner over 1-shot tasks of the training classes (paper, Algorithm 1, right)"
     p, device = preset, next(encoder.parameters()).device
     encoder.requires_grad_()  # a teacher has no gradients
-    patches = patches_of(data, p, p.n_patches, crops=p.crops)
+    train, valid, patches = data.train, data.valid, patches_of(data, p, p.n_patches, crops=p.crops)
+    if frozen: train, valid, patches = cells_of(frozen, train), cells_of(frozen, valid), None
     n_way, seed = min(5, data.train.n_classes), int(torch.randint(2**31, ()))
-    dls = data.episode_dls(n_way=n_way, n_shot=1, n_query=p.n_query,
-                           n_tasks=p.n_iters*p.n_tasks_per_step, seed=seed)
+    tasks = EpisodeLoader(train, n_way=n_way, n_shot=1, n_query=p.n_query,
+                          n_tasks=p.n_iters*p.n_tasks_per_step, seed=seed)
     model = MetaModel(encoder, metric.to(device), n_way=n_way, n_shot=1,
                       score_temperature=temperature_of(metric, p),
                       activation_checkpointing=p.activation_checkpointing)
     score = lambda: (encoder, metric)
-    validation = EpisodeValidation(score, data.valid, patches, n_query=p.n_query,
+    validation = EpisodeValidation(score, valid, patches, n_query=p.n_query,
         n_episodes=p.n_valid, n_images=p.valid_images, precision=precision)
     accumulate = GradientAccumulation(p.n_tasks_per_step*n_way*p.n_query//n_ranks())
-    learn = ResumingLearner(DataLoaders(dls.train, dls.valid, device=device), model,
+    none = EpisodeLoader(valid, n_tasks=0)
+    learn = ResumingLearner(DataLoaders(tasks, none, device=device), model,
         loss_func=CrossEntropyLossFlat(), metrics=ValueMetric(validation.value, 'valid_accuracy'),
         splitter=metric_groups, cbs=[TaskPatches(patches), validation, accumulate, *L(cbs)])
     learn.sync_bn = False  # BatchNorm sees one task at a time, with several processes too
