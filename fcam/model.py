@@ -285,15 +285,30 @@ class FrozenFCAM(FCAM):
     ):
         super().__init__(encoder, metric, None, **settings)
         vars(self)['frozen'] = frozen                          # no part of the module
-    def patch_settings(self): return dict(name='Cells', encoder=self.frozen.settings())
-    def sets(self, store, progress=False, **options):
+    def patch_settings(self)->dict:
+        "The encoder that gives the cells, as a config names it"
+        return dict(name='Cells', encoder=self.frozen.settings())
+    def sets(self,
+        store:ImageStore, # of pictures
+        progress:bool=False, # show a bar while they are embedded
+        **options, # of crops, which have to be unset
+    )->tuple: # the cells of the pictures, and None: nothing is cut from them
+        "As for `FCAM`; `ValueError` for an option of crops"
         given = [name for name, value in options.items() if value]
         if given: raise ValueError(f'{given[0]} is for crops, and this model has the cells of '
                                    f'{self.frozen.name}: leave it out')
         return cells_of(self.frozen.to(self.device), store, progress), None
-    def shown(self, image): return self.frozen.shown(image)
+    def shown(self,
+        image:Image, # RGB
+    )->Image:
+        "What the frozen encoder sees of a picture"
+        return self.frozen.shown(image)
     @torch.inference_mode()
-    def embed(self, images, seed=0):
+    def embed(self,
+        images:list, # of any kind that `load_image` takes, of any sizes
+        seed:int=0, # of crops, where the local sets of the frozen encoder have some
+    )->Bank: # without labels
+        "The projected features of pictures"
         bank = self.frozen.to(self.device).embed(images, seed)
         local = embed(self.encoder, bank.local, precision=self.chosen_precision())
         return Bank(local, local.mean(1), boxes=bank.boxes)
