@@ -368,8 +368,7 @@ def explain(self:Classifier,
     "Image, probabilities, and the plan to the best class; `ValueError` for a metric without a plan"
     metric, crop = self.model.metric, self.model.patches
     if not hasattr(metric, 'transport') or crop is None: raise ValueError(
-        'only a metric with a plan explains, between patches that were cut from the images; of '
-        'other models FewShotClassifier(model).explain shows the parts')
+        'only a metric with a plan between patches explains: try FewShotClassifier(model).explain')
     from fcam.core.plots import plot_decision               # Matplotlib takes half a second
     found = image if isinstance(image, Decision) else self.decide(image)
     rows = np.flatnonzero(self.bank_.labels == self.classes.index(found.label))
