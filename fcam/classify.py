@@ -273,7 +273,6 @@ def compare(self:FewShotClassifier,
 @patch
 def explain(self:FewShotClassifier,
     picture, # of any kind that `load_image` takes
-    n_matches:int=3, # pairs of parts that are drawn for each picture
     n_pictures:int=30, # of a class, at most: those that are nearest as a whole
 ): # a Matplotlib figure
     "The parts that match, in the pictures of the two best classes; `ValueError` for features alone"
@@ -309,7 +308,7 @@ def explain(self:FewShotClassifier,
     places = [*first.flat[:len(groups[0])], *second.flat]
     for ax, k, row in zip(places, range(len(rows)), rows):
         kept, pairs, left = self.pictures_[row], [], worth[k].clone()
-        for _ in range(min(n_matches, *left.shape)):
+        for _ in range(min(3, *left.shape)):                    # pairs of parts for each picture
             pair = divmod(left.argmax().item(), left.shape[1])
             pairs.append(pair)
             left[pair[0]] = left[:, pair[1]] = -1

@@ -15,6 +15,7 @@ import shlex
 import signal
 import sys
 import warnings
+from contextlib import suppress
 from dataclasses import fields
 from inspect import getdoc, Parameter
 from math import inf
@@ -45,7 +46,8 @@ def _prepare_process():
         raise error
     for name in ('SIGTERM', 'SIGHUP'):
         number = getattr(signal, name, None)
-        if number and signal.getsignal(number) is signal.SIG_DFL: signal.signal(number, interrupt)
+        if number and signal.getsignal(number) is signal.SIG_DFL:
+            with suppress(ValueError): signal.signal(number, interrupt) # outside the main thread
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.reconfigure(errors='backslashreplace')
     os.environ['MPLBACKEND'] = 'Agg'

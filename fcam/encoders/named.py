@@ -146,29 +146,6 @@ def whole(self:NamedEncoder,
 NamedEncoder.forward = NamedEncoder.whole
 
 @patch
-def local(self:NamedEncoder,
-    x:Tensor, # `(b, 3, size, size)`
-    generators=None, # of the crops, one a picture, where there are any; default: torch's own
-    features:tuple=None, # what `features` gave of the same pictures; default: computed
-)->tuple: # `(b, n, d)` and `(h, w)`: the first h*w vectors are cells, the others crops
-    "The local vectors of each picture"
-    vectors, grid = [], (0, 0)
-    if self.how != 'crops':
-        cells, grid, _ = features or self.features(x)
-        if max(grid) > self.cells:
-            places, grid = cells.mT.unflatten(2, grid), tuple(min(o, self.cells) for o in grid)
-            cells = F.adaptive_avg_pool2d(places, grid).flatten(2).mT
-        vectors.append(cells)
-    if self.how != 'cells':
-        drawn = [self.crops.draw(torch.tensor([x.shape[-2:]]), generator=generator)
-                 for generator in generators or [None]*len(x)]
-        boxes, flips = (move(torch.cat(o), x.device) for o in zip(*drawn))
-        crops = self.crops.cut(x, boxes, flips)
-        found = [self.whole(part) for part in crops.flatten(0, 1).split(64)]
-        vectors.append(torch.cat(found).unflatten(0, crops.shape[:2]))
-    return torch.cat(vectors, 1), grid
-
-@patch
 def transform(self:NamedEncoder,
     image, # of any kind that `load_image` takes
 )->Tensor: # `(3, size, size)`, normalised
@@ -196,21 +173,30 @@ def embed(self:NamedEncoder,
     seed:int=0, # of the crops
 )->Bank: # without labels
     "The features of pictures, which do not depend on each other; `ValueError` if not finite"
-    images = [load_image(image) for image in images]
+    images, local, boxes = [load_image(image) for image in images], [], []
     x = torch.stack([self.transform(image) for image in images]).to(self.device)
-    def streams(): return [picture_generator(seed, image) for image in images]
     with eval_mode(self):
-        found = self.features(x)
-        local, (h, w) = self.local(x, streams(), found)
-    if not (local.isfinite().all() and found[2].isfinite().all()): raise ValueError(
+        cells, grid, whole = self.features(x)
+        if self.how != 'crops':
+            if max(grid) > self.cells:
+                places, grid = cells.mT.unflatten(2, grid), tuple(min(o, self.cells) for o in grid)
+                cells = F.adaptive_avg_pool2d(places, grid).flatten(2).mT
+            corner = torch.cartesian_prod(*map(torch.arange, grid))/torch.tensor(grid)
+            size = (1/torch.tensor(grid)).expand_as(corner)
+            local.append(cells)
+            boxes.append(torch.cat([corner, size], 1).expand(len(images), -1, -1))
+        if self.how != 'cells':
+            size = torch.tensor([x.shape[-2:]])
+            drawn = [self.crops.draw(size, generator=picture_generator(seed, o)) for o in images]
+            places, flips = map(torch.cat, zip(*drawn))
+            crops = self.crops.cut(x, move(places, x.device), move(flips, x.device))
+            found = torch.cat([self.whole(part) for part in crops.flatten(0, 1).split(64)])
+            local.append(found.unflatten(0, crops.shape[:2]))
+            boxes.append(places/self.size)
+    local = torch.cat(local, 1)
+    if not (local.isfinite().all() and whole.isfinite().all()): raise ValueError(
         f'{self.name} gives features that are not finite: its weights are broken')
-    cells = torch.tensor([[i/h, j/w, 1/h, 1/w] for i in range(h) for j in range(w)]).view(-1, 4)
-    boxes = [cells]*len(images)
-    if self.how != 'cells':
-        size = torch.tensor([x.shape[-2:]])
-        drawn = [self.crops.draw(size, generator=stream)[0][0] for stream in streams()]
-        boxes = [torch.cat([cells, crops/x.shape[-1]]) for crops in drawn]
-    return Bank(local.float(), found[2].float(), boxes=torch.stack(boxes))
+    return Bank(local.float(), whole.float(), boxes=torch.cat(boxes, 1))
 
 # %% ../../nbs/encoders/named.ipynb #a1770ba0
 def _imported(package, name):
