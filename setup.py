@@ -1,4 +1,4 @@
-"Packaging: everything it says comes from `settings.ini`"
+"Packaging, from what `settings.ini` says"
 import re
 import sys
 from configparser import ConfigParser
@@ -11,8 +11,6 @@ parser.read('settings.ini', encoding='utf-8')
 cfg = parser['DEFAULT']
 # How the pages of the site look concerns a checkout alone: only an editable install has the folder `site`, as `fcam_site`.
 in_checkout = ['fcam_site'] if 'editable_wheel' in sys.argv else []
-licenses = {'apache2': 'Apache-2.0'}
-statuses = ['0 - Pre-Planning', '1 - Planning', '2 - Pre-Alpha', '3 - Alpha', '4 - Beta', '5 - Production/Stable']
 
 def readme():
     "README.md for PyPI, where links and pictures need whole addresses"
@@ -33,11 +31,10 @@ setup(
     author_email=cfg['author_email'],
     url=cfg['git_url'],
     project_urls={'Documentation': cfg['doc_host'] + cfg['doc_baseurl'], 'Changes': f"{cfg['git_url']}/blob/{cfg['branch']}/CHANGELOG.md"},
-    license=licenses[cfg['license']],
+    license='Apache-2.0',
     classifiers=[
-        f"Development Status :: {statuses[int(cfg['status'])]}",
-        f"Intended Audience :: {cfg['audience']}",
-        f"Natural Language :: {cfg['language']}",
+        'Development Status :: 3 - Alpha',
+        'Intended Audience :: Developers',
         'Programming Language :: Python :: 3',
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
     ],
@@ -46,7 +43,7 @@ setup(
     package_data={cfg['lib_path']: ['splits/*', 'models/*/*']},
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg['requirements'].split(),
-    extras_require={name: cfg[f'{name}_requirements'].split() for name in ('dev', 'dist', 'hub', 'timm', 'open_clip', 'app')},
+    extras_require={name: cfg[f'{name}_requirements'].split() for name in ('test', 'dev', 'dist', 'hub', 'timm', 'open_clip', 'app')},
     entry_points={
         'console_scripts': cfg['console_scripts'].split(),
         'nbdev': [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],

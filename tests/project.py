@@ -2,6 +2,7 @@
 import ast, json, re
 from configparser import ConfigParser
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
@@ -53,6 +54,10 @@ def modules():
     "Names of the exported modules that lie in the package"
     found = (p.relative_to(package).with_suffix('') for p in package.rglob('*.py') if not p.stem.startswith('_'))
     return sorted('.'.join(p.parts) for p in found)
+
+def importable():
+    "Names of the modules without the one that needs gradio, where there is none"
+    return [name for name in modules() if name != 'app.page' or find_spec('gradio')]
 
 def source(module):
     "The text of an exported module"

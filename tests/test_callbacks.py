@@ -6,7 +6,7 @@ from fastai.callback.all import GradientAccumulation, MixedPrecision, ParamSched
 from fastai.callback.core import Callback, TrainEvalCallback
 from fastai.learner import Recorder
 
-from project import cells, modules, nbs
+from project import cells, importable, nbs
 
 of_fastai = {c.__name__: c for c in (TrainEvalCallback, GradientAccumulation, MixedPrecision, Recorder, ProgressCallback, ParamScheduler)}
 
@@ -20,7 +20,7 @@ def table():
 
 def callbacks():
     "`{name: class}` of all callbacks that the package defines"
-    found = (inspect.getmembers(importlib.import_module(f'fcam.{module}'), inspect.isclass) for module in modules())
+    found = (inspect.getmembers(importlib.import_module(f'fcam.{module}'), inspect.isclass) for module in importable())
     return {name: c for members in found for name, c in members if issubclass(c, Callback) and c.__module__.startswith('fcam.')}
 
 def test_table_lists_every_callback_with_its_order():

@@ -95,6 +95,7 @@ def test_modulate_module():
         assert (layer.linear2.in_features, layer.linear2.out_features) == (1280, 656)
     query, proto = torch.randn(2, 3, 640), torch.randn(5, 3, 640)
     metric = AdaptiveMetric(640)
+    assert metric.modulate is not None
     for predict in module, metric.pair_eps:
         torch.testing.assert_close(predict(query, proto), torch.full((2, 5), 0.1))
     fixed = AdaptiveMetric(640, modulated=False).pair_eps(query, proto)
