@@ -69,12 +69,11 @@ class FCAM(nn.Module):
         return self.patches.settings()
     def sets(self,
         store:ImageStore, # of pictures
-        n_patches:int=None, # n: patches of an image; default: the model's
-        crops:str=None, # 'independent' or 'grid'; default: the model's
-        **options, # others of `accuracies`
-    )->tuple: # the store, and how its pictures become patches
+        **options, # of `accuracies`
+    )->tuple: # the store, and how its pictures become patches with these options
         "From what features are made with the encoder"
-        return store, self.patches.replace(n_patches=n_patches, crops=crops)
+        changes = {name: options.get(name) for name in ('n_patches', 'crops')}
+        return store, self.patches.replace(**changes)
     @property
     def sfc(self):
         "The settings of this model for `structured_fc`, by name"
