@@ -69,12 +69,11 @@ class FCAM(nn.Module):
         return self.patches.settings()
     def sets(self,
         store:ImageStore, # of pictures
-        n_patches:int=None, # n: patches of an image; default: the model's
-        crops:str=None, # 'independent' or 'grid'; default: the model's
-        **options, # others of `accuracies`
-    )->tuple: # the store, and how its pictures become patches
+        **options, # of `accuracies`
+    )->tuple: # the store, and how its pictures become patches with these options
         "From what features are made with the encoder"
-        return store, self.patches.replace(n_patches=n_patches, crops=crops)
+        changes = {name: options.get(name) for name in ('n_patches', 'crops')}
+        return store, self.patches.replace(**changes)
     @property
     def sfc(self):
         "The settings of this model for `structured_fc`, by name"
@@ -329,8 +328,7 @@ def explain(self:Classifier,
     "Image, probabilities, and the plan to the best class; `ValueError` for a metric without a plan"
     metric, crop = self.model.metric, self.model.patches
     if not hasattr(metric, 'transport') or crop is None: raise ValueError(
-        'only a metric with a plan explains, between patches that were cut from the images; of '
-        'other models FewShotClassifier(model).explain shows the parts')
+        'only a metric with a plan between patches explains: try FewShotClassifier(model).explain')
     from fcam.core.plots import plot_decision               # Matplotlib takes half a second
     found = image if isinstance(image, Decision) else self.decide(image)
     rows = np.flatnonzero(self.bank_.labels == self.classes.index(found.label))
@@ -363,15 +361,30 @@ class FrozenFCAM(FCAM):
     ):
         super().__init__(encoder, metric, None, **settings)
         vars(self)['frozen'] = frozen                          # no part of the module
-    def patch_settings(self): return dict(name='Cells', encoder=self.frozen.settings())
-    def sets(self, store, progress=False, **options):
+    def patch_settings(self)->dict:
+        "The encoder that gives the cells, as a config names it"
+        return dict(name='Cells', encoder=self.frozen.settings())
+    def sets(self,
+        store:ImageStore, # of pictures
+        progress:bool=False, # show a bar while they are embedded
+        **options, # of crops, which have to be unset
+    )->tuple: # the cells of the pictures, and None: nothing is cut from them
+        "As for `FCAM`; `ValueError` for an option of crops"
         given = [name for name, value in options.items() if value]
         if given: raise ValueError(f'{given[0]} is for crops, and this model has the cells of '
                                    f'{self.frozen.name}: leave it out')
         return cells_of(self.frozen.to(self.device), store, progress), None
-    def shown(self, image): return self.frozen.shown(image)
+    def shown(self,
+        image:Image, # RGB
+    )->Image:
+        "What the frozen encoder sees of a picture"
+        return self.frozen.shown(image)
     @torch.inference_mode()
-    def embed(self, images, seed=0):
+    def embed(self,
+        images:list, # of any kind that `load_image` takes, of any sizes
+        seed:int=0, # of crops, where the local sets of the frozen encoder have some
+    )->Bank: # without labels
+        "The projected features of pictures"
         bank = self.frozen.to(self.device).embed(images, seed)
         local = embed(self.encoder, bank.local, precision=self.chosen_precision())
         return Bank(local, local.mean(1), boxes=bank.boxes)
