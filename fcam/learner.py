@@ -154,35 +154,6 @@ def fcam_learner(
         raise
     return learn
 
-# %% ../nbs/11_learner.ipynb #1cd98bbe
-def _restore(learn, run):
-    "Put back the weights, history and stages of an interrupted run"
-    learn.run_folder, state, device = run, run.state, next(learn.model.parameters()).device
-    run.facts['precision'], learn.initial_weights = learn.precision, run.facts['start']
-    if not state: return
-    load_learner_state(learn, state['outer'] or state['learner'])
-    learn.history[:] = state['history']
-    for name in state['stages']:
-        try: model = load_fcam(learn.folder/'stages'/name, encoder=deepcopy(learn.model[0]),
-                               device=device)
-        except FileNotFoundError: continue  # the disk was full when the stage was over
-        learn.stages[name] = Stage(model.encoder, model.metric, 'start_kept' in model.info)
-
-@patch(as_prop=True)
-def folder(self:FCAMLearner)->Path:
-    "Where the run is kept; None for nowhere"
-    return self.run_folder and self.run_folder.path
-
-@patch(as_prop=True)
-def resumed(self:FCAMLearner)->dict:
-    "Where the run will go on: `stage`, `epoch`, `n_epochs`; None for a new run"
-    return self.run_folder and self.run_folder.resumed
-
-@patch
-def release(self:FCAMLearner):
-    "Lets another process have the folder"
-    if self.run_folder: self.run_folder.release()
-
 # %% ../nbs/11_learner.ipynb #acd72280
 @patch
 def _remaining_stages(self:FCAMLearner, call, plan):
@@ -369,6 +340,35 @@ def classifier(self:FCAMLearner,
 )->Classifier: # by the current model
     "A classifier for new classes by the current model; `ValueError` for bad support"
     return self.fcam().classifier(support, **kwargs)
+
+# %% ../nbs/11_learner.ipynb #1cd98bbe
+def _restore(learn, run):
+    "Put back the weights, history and stages of an interrupted run"
+    learn.run_folder, state, device = run, run.state, next(learn.model.parameters()).device
+    run.facts['precision'], learn.initial_weights = learn.precision, run.facts['start']
+    if not state: return
+    load_learner_state(learn, state['outer'] or state['learner'])
+    learn.history[:] = state['history']
+    for name in state['stages']:
+        try: model = load_fcam(learn.folder/'stages'/name, encoder=deepcopy(learn.model[0]),
+                               device=device)
+        except FileNotFoundError: continue  # the disk was full when the stage was over
+        learn.stages[name] = Stage(model.encoder, model.metric, 'start_kept' in model.info)
+
+@patch(as_prop=True)
+def folder(self:FCAMLearner)->Path:
+    "Where the run is kept; None for nowhere"
+    return self.run_folder and self.run_folder.path
+
+@patch(as_prop=True)
+def resumed(self:FCAMLearner)->dict:
+    "Where the run will go on: `stage`, `epoch`, `n_epochs`; None for a new run"
+    return self.run_folder and self.run_folder.resumed
+
+@patch
+def release(self:FCAMLearner):
+    "Lets another process have the folder"
+    if self.run_folder: self.run_folder.release()
 
 # %% ../nbs/11_learner.ipynb #ddde5ed7
 @patch

@@ -1,6 +1,10 @@
 "A run that is killed at any moment, in the middle of writing too, ends with the very weights of one that was not"
-import json, os, subprocess, sys
+import json, os, subprocess, sys, warnings
+from contextlib import redirect_stdout
+from copy import deepcopy
+from io import StringIO
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -84,3 +88,143 @@ def test_kills(tmp_path):
     assert histories[0] == histories[1]
     assert json.loads(done.stdout.splitlines()[-1])['kills'] == n_kills
     assert [path.name for path in (tmp_path/'killed').glob('*.pt*')] == ['checkpoint.pt']
+
+# ---- the folder of a run, and runs that start from it
+
+settings = dict(preset='tiny', device='cpu', seed=1, bs=480, warmup_epochs=2, calibration_epochs=2, joint_epochs=2, color_jitter=0.4,
+                precision='float32')
+
+def callback(order, **methods):
+    "A fastai callback of these methods"
+    from fastai.callback.core import Callback
+    return type('Own', (Callback,), dict(order=order, **methods))()
+
+def press_ctrl_c(stage, epoch):
+    def before_batch(self):
+        if self.training and (self.learn.stage, self.epoch) == (stage, epoch): raise KeyboardInterrupt
+    return callback(30, before_batch=before_batch)
+
+def first_state():
+    "Keeps the weights before the first batch, of the model and of the teacher where there is one"
+    def before_batch(self):
+        if hasattr(self, 'state'): return
+        teacher = getattr(self.learn, 'momentum_teacher', None)
+        nets = [self.model, teacher.teacher] if teacher else [self.model.encoder]
+        self.state = [deepcopy(net.state_dict()) for net in nets]
+    return callback(80, before_batch=before_batch)
+
+def same(a, b): return all(x.equal(y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+def later_is_better(self):
+    "In place of the accuracy, so that trained weights are kept: steps, and what the metric learned"
+    import torch
+    from fcam.evaluate import Accuracy
+    encoder, metric = self.candidate()
+    learned = sum(float(p.detach().abs().sum()) for p in metric.parameters(recurse=False))
+    return Accuracy((encoder.blocks[0].convs[1].num_batches_tracked + learned)*torch.ones(2))
+
+def learner(data, folder=None, cbs=None, **changes):
+    from fcam.learner import fcam_learner
+    return fcam_learner(data, folder=folder, cbs=cbs, **(settings | changes))
+
+def train(data, folder=None, cbs=None, meta_cbs=None, **changes):
+    "Both calls, in a folder where one is given"
+    with mock.patch('fcam.training.stages.EpisodeValidation.score', later_is_better), redirect_stdout(StringIO()):
+        return learner(data, folder, cbs, **changes).pretrain().meta_train(cbs=meta_cbs)
+
+@pytest.fixture(scope='module')
+def data():
+    from fcam.data import FewShotData
+    return FewShotData.glyphs(n_per_class=30)
+
+@pytest.fixture(scope='module')
+def whole(data): return train(data)
+
+@pytest.fixture(scope='module')
+def folder(data, tmp_path_factory):
+    "Of a run that was interrupted in every stage"
+    folder = tmp_path_factory.mktemp('runs')/'run'
+    for place in (('warm-up', 0), ('warm-up', 1), ('calibration', 0), ('calibration', 1), ('joint', 0)):
+        with pytest.raises(KeyboardInterrupt): train(data, folder, press_ctrl_c(*place), press_ctrl_c(*place))
+    return folder
+
+@pytest.fixture(scope='module')
+def resumed(data, folder):
+    learn = train(data, folder)
+    yield learn
+    learn.release()
+
+def test_interrupts_change_nothing(whole, resumed):
+    "The weights and the history of a run that was interrupted in each stage are those of one that was not"
+    for stage in ('calibration', 'joint'): assert any(row['kept'] for row in whole.history if row['stage'] == stage)
+    for part in ('model', 'encoder'): assert same(getattr(resumed, part), getattr(whole, part))
+    assert same(resumed.meta.model, whole.meta.model)
+    histories = [[row | dict(seconds=None) for row in learn.history] for learn in (whole, resumed)]
+    assert histories[0] == histories[1]
+    resumed.history.append(None)                               # of an epoch that was not saved
+    resumed.meta_train()
+    assert len(resumed.history) == len(whole.history)
+
+def test_folder_has_the_model_and_the_head_of_each_stage(whole, resumed, folder):
+    from fcam.model import load_fcam
+    from safetensors.torch import load_file
+    assert list(resumed.stages) == list(whole.stages)
+    for name in whole.stages:
+        kept = load_fcam(folder/'stages'/name, device='cpu')
+        assert same(kept.encoder, whole.fcam(name).encoder) and same(kept.metric, whole.fcam(name).metric)
+    for name, net in (('student', whole.model), ('teacher', whole.momentum_teacher.teacher)):
+        head = load_file(folder/'stages'/f'calibration ({name})'/'head.safetensors')
+        assert head['weight'].equal(net[1].weight)
+    assert (folder/'stages'/'warm-up'/'head.safetensors').exists()
+
+def test_finished_run(data, whole, resumed, folder, monkeypatch):
+    "It is loaded as it was left, in the precision that it had, and refuses what would change it"
+    from fcam.data import FewShotData
+    from fcam.metric import EMDMetric
+    resumed.release()
+    again = learner(data, folder)
+    assert again.folder == folder and again.resumed == dict(stage='joint', epoch=2, n_epochs=2)
+    again.pretrain().meta_train()                              # all is over: both return at once
+    assert same(again.meta.model, whole.meta.model)
+    class OwnMetric(EMDMetric): "That no file can name"
+    with pytest.raises(ValueError, match='OwnMetric cannot be saved'): again.meta_train(metric=OwnMetric())
+    with pytest.raises(ValueError, match='was begun with'): again.pretrain(warmup_epochs=7)
+    again.release()
+    with pytest.raises(ValueError, match='joint_epochs 2, not 3'): learner(data, folder, joint_epochs=3)
+    with pytest.raises(ValueError, match='they were changed'): learner(FewShotData.glyphs(n_per_class=30, seed=1), folder)
+    monkeypatch.setattr('fcam.learner.choose_precision', lambda precision, device: 'bfloat16' if precision == 'auto' else precision)
+    again = learner(data, folder, precision='auto')
+    assert again.precision == 'float32'
+    again.release()
+    assert whole.folder is None
+    whole.release()                                            # nothing to release: nothing happens
+
+def test_folder_is_released_where_its_learner_fails(data, tmp_path):
+    from fcam.training.checkpoint import RunFolder
+    with mock.patch.object(RunFolder, 'release') as released, mock.patch('fcam.learner._restore', side_effect=ValueError('spoiled')):
+        with pytest.raises(ValueError, match='spoiled'): learner(data, tmp_path/'spoiled')
+    released.assert_called_once()                              # another process may have it
+
+def test_start_from_another_run(data, whole, resumed, folder, tmp_path):
+    "One shares the warm-up of `whole`, the next the calibration of that one"
+    first, shared = first_state(), dict(warmup_epochs=0, calibration_epochs=0)
+    with warnings.catch_warnings(), redirect_stdout(StringIO()):
+        warnings.filterwarnings('error', 'You are shadowing')  # fastai, of names that clash
+        calibrated = learner(data, tmp_path/'hot', first, warmup_epochs=0, class_temperature=1., start=folder/'stages'/'warm-up').pretrain()
+    for found in first.state:                                  # the student, and the teacher as its copy
+        for name, value in whole.stages['warm-up'].encoder.state_dict().items(): assert found[f'0.{name}'].equal(value)
+    assert list(calibrated.stages) == ['calibration (student)', 'calibration (teacher)']
+    assert calibrated.fcam().info['start'] == calibrated.initial_weights
+    calibrated.release()
+    first = first_state()
+    trained = train(data, tmp_path/'meta', meta_cbs=first, start=tmp_path/'hot', **shared)
+    teacher = calibrated.stages['calibration (teacher)'].encoder.state_dict()
+    for name, value in teacher.items(): assert first.state[0][name].equal(value)
+    assert list(trained.stages) == ['module', 'joint']
+    trained.release()
+    again = learner(data, tmp_path/'meta', **shared)           # goes on without the start
+    assert again.initial_weights == trained.initial_weights and again.resumed['stage'] == 'joint'
+    assert same(again.pretrain().meta_train().meta.model, trained.meta.model)
+    again.release()
+    with pytest.raises(ValueError, match='was begun with the weights in'): learner(data, tmp_path/'meta', start=folder/'stages'/'joint', **shared)
+    with pytest.raises(ValueError, match='has no head'): learner(data, warmup_epochs=0, start=tmp_path/'meta').pretrain()
