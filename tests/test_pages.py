@@ -65,7 +65,7 @@ def test_entries_of_fields():
     from fcam.training.presets import Preset
     assert [row.split(' | ')[:2] for row in rows_of(Episodes)] == [['| `support`', '`Tensor`'], ['| `query`', '`Tensor`']]
     row, = [row for row in rows_of(Preset) if row.startswith('| `warmup_drops`')]
-    assert row.startswith('| `warmup_drops` | `tuple` | `(0.25, 0.5, 0.75)` | where it falls')
+    assert row.startswith('| `warmup_drops` | `tuple` | `(0.25, 0.5, 0.75)` | it falls to a fifth')
     assert len(rows_of(Preset)) == len(fields(Preset))
 
 @pytest.mark.parametrize('lines, words', [(['def f(): pass'], ('fold: show', 'Source of f')), (['def _f(): pass'], ('fold: true', 'Source of _f')),

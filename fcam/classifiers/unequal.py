@@ -111,8 +111,7 @@ class ClassScores:
         else: self.rule = baseline(name).to(support.whole)
         self.together = needs_equal(name)
         if self.together and len(set(counts)) > 1: raise ValueError(
-            f'{name} needs as many pictures of every class, and here they are {counts.min()} to '
-            f"{counts.max()}: take another rule, such as 'logistic_regression'")
+            f'{name} needs as many pictures of every class, not {counts.min()} to {counts.max()}')
         if self.rule.estimator is not None: return self._train(len(counts))
         sets = support.whole[:, None] if self.rule.whole else support.local
         rows = [torch.as_tensor(np.flatnonzero(support.labels == c)) for c in range(len(counts))]

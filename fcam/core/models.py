@@ -103,8 +103,7 @@ def read_tensors(
     for name in [*wanted, *there]:
         if there.get(name) != wanted.get(name): raise ValueError(
             f'{file} holds another encoder or metric: {name} is {there.get(name, "missing")} in '
-            f'the file and {wanted.get(name, "missing")} in the model; give load_fcam the encoder '
-            'that was saved')
+            f'the file and {wanted.get(name, "missing")} in the model')
         if not found[name].isfinite().all():
             raise ValueError(f'{file} is damaged: {name} holds a value that is not finite')
     return {name: found[name].to(expected[name].dtype) for name in expected}

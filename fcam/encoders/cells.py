@@ -88,8 +88,7 @@ def cells_of(
     banks = [encoder.embed([store.pil(i) for i in rows]).to(torch.half) for rows in shown]
     bank = Bank.join(banks, store.labels.cpu().numpy())
     if not bank.local.isfinite().all(): raise ValueError(
-        f'{encoder.name} gives features that are not finite in half precision: look at its '
-        'weights and at how pictures are normalised')
+        f'{encoder.name} gives features that are not finite in half precision')
     return known.setdefault(encoder, CellStore(bank, store.classes))
 
 # %% ../../nbs/encoders/cells.ipynb #5ce11a04
