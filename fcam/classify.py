@@ -181,7 +181,7 @@ def _add(self:FewShotClassifier, X, y, first):
         check_classification_targets(y)
     if not first:
         if (y.dtype.kind in 'biuf') != (self.classes_.dtype.kind in 'biuf'): raise ValueError(
-            f'labels {y.tolist()[0]!r} and {self.classes_.tolist()[0]!r}: give all as text, or none')
+            f'labels {y.tolist()[0]!r}, {self.classes_.tolist()[0]!r}: give all as text, or none')
         banks, kept = [self.bank_, *banks], self.pictures_ + kept
         y = np.concatenate([self.classes_[self.bank_.labels], y])
     classes, labels = np.unique(y, return_inverse=True)
