@@ -42,6 +42,14 @@ class FittedRule:
         self.scores_ = self.class_scores(self.rule_, bank)
         return self
 
+    def __getstate__(self):
+        "Without what scores, whose rule may be of a class that a notebook defined"
+        return {name: value for name, value in vars(self).items() if name != 'scores_'}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        if 'rule_' in state: self.scores_ = self.class_scores(self.rule_, self.bank_)
+
     def class_scores(self,
         name:str, # of a rule
         support:Bank, # with labels
