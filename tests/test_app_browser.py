@@ -135,14 +135,14 @@ def test_two_visitors(visit, pictures):
     assert len(one.results()) == 1
 
 def test_zips(visit, pictures, tmp_path):
-    "One that leads elsewhere, one that unpacks to gigabytes, and a good one"
+    "One whose path leads out of it (zipfile keeps it inside, in no class), one that unpacks to gigabytes, and a good one"
     one = visit()
     files = dict(evil={'../evil.png': b''}, bomb={f'a/{k}.png': bytes(2**28) for k in range(5)},
                  good={f'{kind}/{i}.png': (pictures/f'{kind} {i}.png').read_bytes() for kind in ('disc', 'stripes') for i in range(3)})
     for name, content in files.items():
         with zipfile.ZipFile(tmp_path/f'{name}.zip', 'w', zipfile.ZIP_DEFLATED) as packed:
             for path, one_file in content.items(): packed.writestr(path, one_file)
-    for name, said in (('evil', 'leads out of its folder'), ('bomb', 'would unpack to 1.2 GB'), ('good', 'The classes are ready')):
+    for name, said in (('evil', 'holds no folders'), ('bomb', 'would unpack to 1.2 GB'), ('good', 'The classes are ready')):
         one.upload('#zip', tmp_path/f'{name}.zip')
         one.wait(lambda: said in one.status())
         if name != 'good': one.wait(lambda: one.all('#zip button[aria-label=Clear], #zip button[aria-label="Remove this file"]')[0]).click()

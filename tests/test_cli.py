@@ -18,7 +18,7 @@ options = dict(
 files = ['model.safetensors', 'config.json', 'run.json', 'history.csv', 'result.json', 'log.txt', 'curve.png', 'decision.png']
 facts = ['command_line', 'settings', 'seed', 'source', 'data', 'machine', 'date', 'hours', 'results']  # in result.json
 odd_names = ['US$_0', '山', "it's", '$x^2$', 'new\nline', '-dash', '\\frac{', '%s', '{b}', 'image', 'label', b'\xff\xfe']
-quick_help = 0.5                           # seconds; only the fastest of three counts
+quick_help = 1.                            # seconds; only the fastest of three counts
 
 def program(name):
     "The installed command, beside the running interpreter or on the path"

@@ -8,6 +8,7 @@ __all__ = ['benchmarks', 'option_limits', 'make_command', 'RuleName', 'listing',
            'data_and_presets']
 
 # %% ../../nbs/commands/options.ipynb #a6c57254
+import ast
 import logging
 import os
 import re
@@ -17,6 +18,7 @@ import sys
 import warnings
 from contextlib import suppress
 from dataclasses import fields
+from importlib.resources import files as package_files
 from inspect import getdoc, Parameter
 from math import inf
 from pathlib import Path
@@ -152,8 +154,15 @@ class RuleName(click.ParamType):
         if value not in known: self.fail(f'{value!r} is not one of {", ".join(known)}', param, ctx)
         return value
     def listing(self)->str:
-        "The rules with the first line of what is said of them, for `--help`"
-        return listing('rules', {name: getdoc(rule) for name, rule in self.rules().items()})
+        "The rules with what is said of them, read in their source, since torch takes seconds"
+        found = {}
+        for part in ('means', 'patches', 'transductive')[:2 + self.transductive]:
+            source = (package_files('fcam')/'classifiers'/f'{part}.py').read_text(encoding='utf-8')
+            for node in ast.parse(source).body:
+                for mark in getattr(node, 'decorator_list', ()):
+                    if ast.unparse(mark).startswith('register('):
+                        found[mark.args[0].value] = ast.get_docstring(node)
+        return listing('rules', found)
 
 def listing(
     title:str, # of the list
