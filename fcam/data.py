@@ -129,6 +129,11 @@ def from_arrays(cls:FewShotData,
     return data
 
 # %% ../nbs/02_data.ipynb #e31f7441
+def _as_benchmark(data):
+    "The same data, known as the benchmark of its name"
+    data.benchmark = data.name
+    return data
+
 @patch(cls_method=True)
 @delegates(glyph_arrays)
 def glyphs(cls:FewShotData,
@@ -136,9 +141,7 @@ def glyphs(cls:FewShotData,
     **kwargs, # as for `glyph_arrays`
 )->FewShotData: # 64 training, 16 validation and 20 test classes
     "Letters of ten scripts over clutter, drawn from the fonts of matplotlib and kept in a cache"
-    data = cls.from_arrays(**glyph_arrays(n_per_class, **kwargs))
-    data.name = data.benchmark = 'glyphs'
-    return data
+    return _as_benchmark(cls.from_arrays(**glyph_arrays(n_per_class, **kwargs), name='glyphs'))
 
 # %% ../nbs/02_data.ipynb #bac6a344
 class _Table(str):
@@ -264,9 +267,8 @@ def fingerprint(self:FewShotData)->str: # 32 hexadecimal digits
 # %% ../nbs/02_data.ipynb #8fe6d426
 def _cifar(cls, name, path, download=False, stats='cifar'):
     "One of the two benchmarks made of CIFAR-100"
-    data = cls.from_arrays(**cifar_arrays(name, path, download), stats=stats)
-    data.name = data.benchmark = name
-    return data
+    arrays = cifar_arrays(name, path, download)
+    return _as_benchmark(cls.from_arrays(**arrays, name=name, stats=stats))
 
 @patch(cls_method=True)
 def cifar_fs(cls:FewShotData,
@@ -297,9 +299,7 @@ def omniglot(cls:FewShotData,
     validation, of the evaluation's for the test; `FileNotFoundError` if they are not there.
     For validation: Balinese, Early_Aramaic, Inuktitut, Mkhedruli, Tifinagh; Latin (small1);
     Tagalog (small2)"""
-    data = cls.from_arrays(**omniglot_arrays(path, **kwargs))
-    data.name = data.benchmark = 'omniglot'
-    return data
+    return _as_benchmark(cls.from_arrays(**omniglot_arrays(path, **kwargs), name='omniglot'))
 
 # %% ../nbs/02_data.ipynb #93619c21
 @patch(cls_method=True)
@@ -312,8 +312,7 @@ def mini_imagenet(cls:FewShotData,
     "mini-ImageNet (Ravi & Larochelle 2017) in its own size; `ValueError` for what is missing"
     files = mini_imagenet_layout(path, left_out := {})
     data = cls.from_files(files, 'mini_imagenet', stats, left_out=left_out, **kwargs)
-    data.benchmark = data.name
-    return data
+    return _as_benchmark(data)
 
 @patch(cls_method=True)
 @delegates(FewShotData.from_files, but=['name', 'left_out'])
@@ -325,8 +324,7 @@ def tiered_imagenet(cls:FewShotData,
     "tieredImageNet (Ren et al. 2018) in its own size; `ValueError` for what is missing"
     files = folder_layout(path, 'tiered_imagenet', left_out=(left_out := {}))
     data = cls.from_files(files, 'tiered_imagenet', stats, left_out=left_out, **kwargs)
-    data.benchmark = data.name
-    return data
+    return _as_benchmark(data)
 
 @patch(cls_method=True)
 @delegates(FewShotData.from_files, but=['name', 'left_out'])
@@ -338,6 +336,5 @@ def cub(cls:FewShotData,
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 100, 50 and 50 classes of about 59 images
     "CUB-200-2011 with FEAT's class lists; `FileNotFoundError` or `ValueError` for what is missing"
-    data = cls.from_files(cub_layout(path, crop, splits), 'cub', stats, **kwargs)
-    data.benchmark = data.name
-    return data
+    files = cub_layout(path, crop, splits)
+    return _as_benchmark(cls.from_files(files, 'cub', stats, **kwargs))
