@@ -168,8 +168,8 @@ def from_arrays(cls:ImageStore,
             parts = [channels_first(o) for o in images.values()]
             flat = [o for part in parts for o in part]
             labels = [i for i, part in enumerate(parts) for _ in part]
-            many = len({o.shape for o in flat}) != 1 or any(isinstance(o, list) for o in parts)
-            return cls(flat if many else torch.cat(parts), labels, list(images))
+            one_size = len({o.shape for o in flat}) == 1
+            return cls(torch.stack(flat) if one_size else flat, labels, list(images))
         pair = isinstance(images, (tuple, list)) and len(images) == 2
         if not pair or np.ndim(images[1]) != 1: raise ValueError(
             'give (images, labels), one label per image, or a dict from class to images')
