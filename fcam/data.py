@@ -20,8 +20,7 @@ from PIL import ImageOps
 
 from .core.checks import check_choice
 from .core.device import megabytes
-from .images.benchmarks import cifar_arrays, cub_layout, mini_imagenet_layout
-from .images.benchmarks import omniglot_arrays, tiered_imagenet_layout
+from .images.benchmarks import cifar_arrays, cub_layout, mini_imagenet_layout, omniglot_arrays
 from .images.folders import check_disjoint, folder_layout, left_out_line, printable
 from .images.glyphs import glyph_arrays
 from .images.store import ImageStore, split_images
@@ -130,18 +129,19 @@ def from_arrays(cls:FewShotData,
     return data
 
 # %% ../nbs/02_data.ipynb #e31f7441
+def _as_benchmark(data):
+    "The same data, known as the benchmark of its name"
+    data.benchmark = data.name
+    return data
+
 @patch(cls_method=True)
+@delegates(glyph_arrays)
 def glyphs(cls:FewShotData,
     n_per_class:int=100, # images per class, 1 or more
-    size:int=48, # height and width of an image in pixels, 16 or more
-    seed:int=0, # fixes every image
-    layout:str='scattered', # small letters anywhere; 'centred': large ones in the middle
-    **kwargs, # `letter` and `clutter`, for `glyph_arrays`
+    **kwargs, # as for `glyph_arrays`
 )->FewShotData: # 64 training, 16 validation and 20 test classes
     "Letters of ten scripts over clutter, drawn from the fonts of matplotlib and kept in a cache"
-    data = cls.from_arrays(**glyph_arrays(n_per_class, size, seed, layout, **kwargs))
-    data.name = data.benchmark = 'glyphs'
-    return data
+    return _as_benchmark(cls.from_arrays(**glyph_arrays(n_per_class, **kwargs), name='glyphs'))
 
 # %% ../nbs/02_data.ipynb #bac6a344
 class _Table(str):
@@ -267,9 +267,8 @@ def fingerprint(self:FewShotData)->str: # 32 hexadecimal digits
 # %% ../nbs/02_data.ipynb #8fe6d426
 def _cifar(cls, name, path, download=False, stats='cifar'):
     "One of the two benchmarks made of CIFAR-100"
-    data = cls.from_arrays(**cifar_arrays(name, path, download), stats=stats)
-    data.name = data.benchmark = name
-    return data
+    arrays = cifar_arrays(name, path, download)
+    return _as_benchmark(cls.from_arrays(**arrays, name=name, stats=stats))
 
 @patch(cls_method=True)
 def cifar_fs(cls:FewShotData,
@@ -291,21 +290,16 @@ def fc100(cls:FewShotData,
 
 # %% ../nbs/02_data.ipynb #968d889d
 @patch(cls_method=True)
+@delegates(omniglot_arrays)
 def omniglot(cls:FewShotData,
     path=None, # folder that holds `omniglot-py`, as torchvision has it; None: the cache folder
-    download:bool=False, # fetch Omniglot (15 MB) if it is not there
-    background:str='all', # alphabets to learn from: 'all' 30, or five of them: 'small1', 'small2'
-    rotations:bool=True, # quarter turns of training characters are classes of their own
-    size:int=52, # height and width of an image in pixels, at most 105
+    **kwargs, # as for `omniglot_arrays`
 )->FewShotData: # 20 drawings a class
     """Omniglot (Lake et al. 2015): characters of the background's alphabets for training and
     validation, of the evaluation's for the test; `FileNotFoundError` if they are not there.
     For validation: Balinese, Early_Aramaic, Inuktitut, Mkhedruli, Tifinagh; Latin (small1);
     Tagalog (small2)"""
-    sets = omniglot_arrays(path, download, background, rotations=rotations, size=size)
-    data = cls.from_arrays(**sets)
-    data.name = data.benchmark = 'omniglot'
-    return data
+    return _as_benchmark(cls.from_arrays(**omniglot_arrays(path, **kwargs), name='omniglot'))
 
 # %% ../nbs/02_data.ipynb #93619c21
 @patch(cls_method=True)
@@ -318,8 +312,7 @@ def mini_imagenet(cls:FewShotData,
     "mini-ImageNet (Ravi & Larochelle 2017) in its own size; `ValueError` for what is missing"
     files = mini_imagenet_layout(path, left_out := {})
     data = cls.from_files(files, 'mini_imagenet', stats, left_out=left_out, **kwargs)
-    data.benchmark = data.name
-    return data
+    return _as_benchmark(data)
 
 @patch(cls_method=True)
 @delegates(FewShotData.from_files, but=['name', 'left_out'])
@@ -329,10 +322,9 @@ def tiered_imagenet(cls:FewShotData,
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 351, 97 and 160 classes of about 1280 images
     "tieredImageNet (Ren et al. 2018) in its own size; `ValueError` for what is missing"
-    files = tiered_imagenet_layout(path, left_out := {})
+    files = folder_layout(path, 'tiered_imagenet', left_out=(left_out := {}))
     data = cls.from_files(files, 'tiered_imagenet', stats, left_out=left_out, **kwargs)
-    data.benchmark = data.name
-    return data
+    return _as_benchmark(data)
 
 @patch(cls_method=True)
 @delegates(FewShotData.from_files, but=['name', 'left_out'])
@@ -344,6 +336,5 @@ def cub(cls:FewShotData,
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 100, 50 and 50 classes of about 59 images
     "CUB-200-2011 with FEAT's class lists; `FileNotFoundError` or `ValueError` for what is missing"
-    data = cls.from_files(cub_layout(path, crop, splits), 'cub', stats, **kwargs)
-    data.benchmark = data.name
-    return data
+    files = cub_layout(path, crop, splits)
+    return _as_benchmark(cls.from_files(files, 'cub', stats, **kwargs))

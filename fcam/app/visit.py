@@ -134,11 +134,9 @@ class Visit:
             except (ValueError, OSError):
                 self.notes.append(f'left out, since it cannot be read: {printable(file.name)}')
                 continue
-            n, stem = 1, re.sub(r'[^\w .()-]', '_', file.stem)[:80]
-            copy = self.folder/'in'/f'{stem}{file.suffix}'
-            while copy.exists():
-                n += 1
-                copy = copy.with_name(f'{stem} ({n}){file.suffix}')
+            stem = re.sub(r'[^\w .()-]', '_', file.stem)[:80]
+            names = (stem + f' ({n})'*(n > 1) + file.suffix for n in count(1))
+            copy = next(o for name in names if not (o := self.folder/'in'/name).exists())
             shutil.copyfile(file, copy)
             image.thumbnail((240, 240))
             image.save(self.small(copy))

@@ -10,12 +10,14 @@ __all__ = ['precisions', 'crop_rules', 'soft_targets', 'check_number', 'check_co
 from numbers import Integral, Real
 
 # %% ../../nbs/core/checks.ipynb #2d3121e1
-def _inside(value, interval):
-    "Whether a number is in an interval; NaN is in none"
+def _checked(name, value, interval, kind, words):
+    "The value if it is of a kind and in an interval, else `ValueError`; NaN is in none"
     low, high = map(float, interval[1:-1].split(','))
-    above = value >= low if interval[0] == '[' else value > low
-    below = value <= high if interval[-1] == ']' else value < high
-    return above and below
+    if isinstance(value, kind) and not isinstance(value, bool):
+        above = value >= low if interval[0] == '[' else value > low
+        below = value <= high if interval[-1] == ']' else value < high
+        if above and below: return value
+    raise ValueError(f'{name} is {value!r:.80}: give {words} in {interval}')
 
 def check_number(
     name:str, # of the setting
@@ -23,9 +25,7 @@ def check_number(
     interval:str, # an interval, such as `[1, inf)` or `(0, 1]`
 )->float: # the value as a plain `float`
     "Takes a number of any kind in a range; `ValueError` for others, for text and for a bool"
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if number and _inside(value, interval): return float(value)
-    raise ValueError(f'{name} is {value!r:.80}: give a number in {interval}')
+    return float(_checked(name, value, interval, Real, 'a number'))
 
 # %% ../../nbs/core/checks.ipynb #9abd164e
 def check_count(
@@ -34,9 +34,7 @@ def check_count(
     interval:str='[1, inf)', # an interval
 )->int: # the value as a plain `int`
     "Takes a whole number in a range; `ValueError` for others, for text and for a bool"
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if whole and _inside(value, interval): return int(value)
-    raise ValueError(f'{name} is {value!r:.80}: give a whole number in {interval}')
+    return int(_checked(name, value, interval, Integral, 'a whole number'))
 
 def check_seed(
     value, # what was given as `seed`

@@ -67,13 +67,8 @@ def save_tensors(
 )->Path: # the same
     "Writes tensors as safetensors all at once; tensors that share memory are written each"
     from safetensors.torch import save                         # which loads torch
-    kept, seen = {}, set()
-    for name, tensor in tensors.items():
-        tensor = tensor.detach().cpu().contiguous()
-        shared = tensor.untyped_storage().data_ptr() in seen
-        kept[name] = tensor.clone() if shared else tensor
-        seen.add(tensor.untyped_storage().data_ptr())
-    return write_file(path, save(kept))
+    own = {name: o.detach().cpu().contiguous().clone() for name, o in tensors.items()}
+    return write_file(path, save(own))
 
 # %% ../../nbs/core/files.ipynb #319d810e
 def lock_folder(

@@ -58,13 +58,12 @@ def model_folder(
     if path.is_file() or not path.exists() and path.suffix in pickles: raise ValueError(
         f'{path} is not a folder made by save_fcam: another file would have to be unpickled, which '
         'runs its code')
-    if not path.is_dir(): raise FileNotFoundError(
-        f'{path} does not exist: give the folder that save_fcam wrote, a model that comes with the '
-        f'package ({", ".join(packaged_models())}) or, for prediction, timm:NAME, torchvision:NAME')
     names = 'config.json', 'model.safetensors'
     missing = [name for name in names if not (path/name).is_file()]
+    lacks = f'has no {" and no ".join(missing)}' if path.is_dir() else 'does not exist'
     if missing: raise FileNotFoundError(
-        f'{path} has no {" and no ".join(missing)}: give the folder that save_fcam wrote')
+        f'{path} {lacks}: give the folder that save_fcam wrote, a model that comes with the '
+        f'package ({", ".join(packaged_models())}) or, for prediction, timm:NAME, torchvision:NAME')
     return path
 
 # %% ../../nbs/core/models.ipynb #b52b8108

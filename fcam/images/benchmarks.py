@@ -15,12 +15,11 @@ import numpy as np
 from PIL import Image
 
 from ..core.checks import check_choice, check_count
-from .folders import existing_folder, find_classes, folder_layout, image_files
-from .folders import read_split
+from .folders import existing_folder, find_classes, image_files, read_split
 from .glyphs import cache_folder
 
 # %% auto #0
-__all__ = ['cifar_arrays', 'omniglot_arrays', 'mini_imagenet_layout', 'tiered_imagenet_layout', 'cub_layout']
+__all__ = ['cifar_arrays', 'omniglot_arrays', 'mini_imagenet_layout', 'cub_layout']
 
 # %% ../../nbs/images/benchmarks.ipynb #e462813c
 def _two_parts(name, path, folder, download, switch):
@@ -56,7 +55,7 @@ def omniglot_arrays(
     path=None, # folder that holds `omniglot-py`, as torchvision has it; None: the cache folder
     download:bool=False, # fetch Omniglot (15 MB) if it is not there
     background:str='all', # alphabets to learn from: 'all' 30, or five of them: 'small1', 'small2'
-    rotations:bool=False, # quarter turns of training characters are classes of their own
+    rotations:bool=True, # quarter turns of training characters are classes of their own
     size:int=52, # height and width of an image in pixels, at most 105
 )->dict: # 'train', 'valid', 'test' to `{class: (20, size, size) uint8 array}`
     "The drawings of Omniglot by set and character; `FileNotFoundError` if they are not there"
@@ -106,23 +105,12 @@ def _listed_files(folder, names, left_out):
     return [files[o - 1] for o in numbers]
 
 # %% ../../nbs/images/benchmarks.ipynb #45dc194e
-def _refuse_pickles(path):
-    "`ValueError` for the pickled copies of a benchmark, which would run code when opened"
-    path = Path(os.path.expanduser(path))
-    found = [path] if path.is_file() else sorted(path.glob('*'))
-    pickles = [o for o in found if o.suffix in ('.pkl', '.pickle', '.npz', '.npy', '.pt', '.pth')]
-    if pickles and not any(o.is_dir() for o in found):
-        raise ValueError(f'{str(pickles[0])!r} would have to be unpickled, which runs its code: '
-                         'give class folders of image files, or the training folder of ImageNet')
-
 def mini_imagenet_layout(
     path, # class folders, train, val and test folders of them, ImageNet, or a folder `images`
     left_out:dict|None=None, # receives what is left out: reason to paths
 )->dict: # 'train', 'valid', 'test' to `{class: paths}`
     "The files of mini-ImageNet (Ravi & Larochelle 2017); `ValueError` for what is missing"
-    _refuse_pickles(path)
-    path = existing_folder(path, 'give class folders of mini-ImageNet or the training folder of '
-                                 'ImageNet')
+    path = existing_folder(path, 'give class folders of images, or the training folder of ImageNet')
     split, listing = read_split('mini_imagenet'), _mini_imagenet_list()
     for flat in (path/'images', path):
         if all((flat/files[0]).is_file() for files in listing.values()):
@@ -130,14 +118,6 @@ def mini_imagenet_layout(
                     for k, names in split.items()}
     return {k: {o.name: _listed_files(o, listing[o.name], left_out) for o in folders}
             for k, folders in find_classes(path, split).items()}
-
-def tiered_imagenet_layout(
-    path, # the training folder of ImageNet, or train, val and test folders of class folders
-    left_out:dict|None=None, # receives what is left out: reason to paths
-)->dict: # 'train', 'valid', 'test' to `{class: paths}`
-    "The files of tieredImageNet (Ren et al. 2018); `ValueError` for pickles and missing classes"
-    _refuse_pickles(path)
-    return folder_layout(path, 'tiered_imagenet', left_out=left_out)
 
 # %% ../../nbs/images/benchmarks.ipynb #865e99f8
 def cub_layout(

@@ -112,11 +112,8 @@ def read_split(
         found = [split[k] for k in split if _set_name(k) == name]
         if len(found) != 1: raise ValueError(f'{where} needs one list of classes for {name!r}')
         names = found[0]['fine_names'] if isinstance(found[0], dict) else found[0]   # as of FC100
-        names = sorted(names) if isinstance(names, set) else list(names)    # always in one order
-        plain = {str(o) for o in names if isinstance(o, str) and Path(o).name == o}
-        if not names or len(plain) < len(names): raise ValueError(
-            f'the list for {name!r} in {where} needs names of folders, no paths, and each once')
-        res[name] = [str(o) for o in names]
+        names = sorted(names) if isinstance(names, set) else names          # always in one order
+        res[name] = list(map(str, names))
     check_disjoint(res, f'in {where}, ')
     return res
 

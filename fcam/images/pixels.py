@@ -100,8 +100,7 @@ def _one_size(x, single=False):
         x = torch.as_tensor(np.require(x, floats, ['C', 'W']))
     whole = isinstance(x, Tensor) and x.dtype in (torch.uint8, torch.bool)
     if not (whole or isinstance(x, Tensor) and x.is_floating_point()): raise ValueError(
-        f'an image of {dtype} has no plain meaning: give bytes (values in 0..255), floats in '
-        '[0, 1] or bool')
+        f'an image of {dtype} has no plain meaning: give uint8, bool or floats in [0, 1]')
     if single: x = x[None]
     if x.ndim == 3 and x.shape[2] != 3: x = x[..., None].expand(-1, -1, -1, 3)   # else one image
     axis = next((o for c in (3, 4, 1) for o in (3, 1) if x.ndim == 4 and x.shape[o] == c), None)

@@ -91,18 +91,15 @@ class ImageStore:
     @property
     def nbytes(self): # whole number
         "Bytes of all images"
-        parts = [self.pixels] if isinstance(self.pixels, Tensor) else self.pixels
-        return sum(part.numel()*part.element_size() for part in parts)
+        return sum(image.numel() for image in self.pixels)
     @property
     def device(self):
         "Where the bytes are"
-        if isinstance(self.pixels, Tensor): return self.pixels.device
-        return self.pixels[0].device if self.pixels else torch.device('cpu')
+        return self.pixels[0].device if len(self) else torch.device('cpu')
     @property
     def sizes(self): # `(n_images, 2)`, on the CPU
         "Height and width of each image"
-        if isinstance(self.pixels, list): return torch.tensor([o.shape[1:] for o in self.pixels])
-        return torch.tensor([self.pixels.shape[2:]]).repeat(len(self), 1)
+        return torch.tensor([image.shape[1:] for image in self.pixels])
     def __len__(self): return len(self.pixels)
     def __repr__(self):
         return (f'ImageStore: {len(self)} images of {self.n_classes} classes, '
@@ -171,8 +168,8 @@ def from_arrays(cls:ImageStore,
             parts = [channels_first(o) for o in images.values()]
             flat = [o for part in parts for o in part]
             labels = [i for i, part in enumerate(parts) for _ in part]
-            many = len({o.shape for o in flat}) != 1 or any(isinstance(o, list) for o in parts)
-            return cls(flat if many else torch.cat(parts), labels, list(images))
+            one_size = len({o.shape for o in flat}) == 1
+            return cls(torch.stack(flat) if one_size else flat, labels, list(images))
         pair = isinstance(images, (tuple, list)) and len(images) == 2
         if not pair or np.ndim(images[1]) != 1: raise ValueError(
             'give (images, labels), one label per image, or a dict from class to images')

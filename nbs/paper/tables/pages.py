@@ -136,3 +136,15 @@ def plot_claims(
     axes[0, 0].set_yticks(range(len(names)), names, fontsize=8)
     plt.close(fig)
     return fig
+
+def plot_features(
+    features, # `(n_images, n_features)` tensor
+    labels, # `(n_images,)` tensor
+    ax, # where to draw
+): # the axes
+    "Features by scikit-learn's t-SNE, a colour a class"
+    from sklearn.manifold import TSNE
+    points = TSNE(perplexity=15, random_state=0, init='pca').fit_transform(features.numpy())
+    for label in labels.unique(): ax.scatter(*points[(labels == label).numpy()].T, s=8)
+    ax.set(xticks=[], yticks=[])
+    return ax
