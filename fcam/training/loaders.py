@@ -7,12 +7,10 @@ __all__ = ['split_task', 'EpisodeLoader']
 
 # %% ../../nbs/training/loaders.ipynb #868ea654
 import torch
-from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
-from fastcore.basics import patch, store_attr
+from fastcore.basics import store_attr
 from torch import Tensor
 
-from ..data import FewShotData
 from ..episodes import sample_episodes, Task
 from ..images.store import ImageStore
 
@@ -60,16 +58,3 @@ class EpisodeLoader(DataLoader):
     def create_batch(self, b):
         "A task as it is; fastai would turn arrays into tensors, and move them"
         return b
-
-# %% ../../nbs/training/loaders.ipynb #acd72280
-@patch
-def episode_dls(self:FewShotData,
-    n_way:int=5, # N: classes a task
-    n_shot:int=1, # K: support images a class
-    n_query:int=15, # Q: query images a class
-    n_tasks:int=200, # training tasks an epoch
-    seed:int=0, # of the tasks
-)->DataLoaders: # batches `((images, sizes), labels)`, one task each; that of validation is empty
-    "Loaders of tasks of the training classes; `ValueError` for too few of anything"
-    train = EpisodeLoader(self.train, n_way, n_shot, n_query, n_tasks=n_tasks, seed=seed)
-    return DataLoaders(train, EpisodeLoader(self.valid, n_tasks=0), device=self.train.device)
