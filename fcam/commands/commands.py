@@ -20,7 +20,7 @@ from .options import given_options, load_data, make_command
 from .options import names_encoder, option_limits
 from .options import options_as_before, single_settings
 from ..core.files import results_folder, shown_path, user_path, write_file
-from ..training.presets import choose_preset, describe_steps, is_finished, Preset, read_run
+from ..training.presets import choose_preset, is_finished, Preset, read_run
 
 # %% ../../nbs/commands/commands.ipynb #c6c721a6
 def _load(options, folder=None, line=None):
@@ -82,7 +82,7 @@ def _train(options):
             device=device, seed=facts['seed'], folder=folder, cbs=StageProgress(log),
             precision=facts['precision'], start=start)
         log.line(f'training on {device} in {learn.precision}')
-        log.line(describe_steps(learn.preset, data))
+        log.line(f'{learn.preset.n_steps(len(data.train)):,} steps of training')
         if learn.resumed: log.line('going on after epoch {epoch} of {n_epochs} of {stage}'
                                    .format(**learn.resumed))
         return Run(learn, log, **facts).train()

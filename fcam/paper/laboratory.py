@@ -63,15 +63,10 @@ class Laboratory:
         self.log, self.chosen = log or RunLog(), precision
         self.data = dict(data=data) | (dict(other=other) if other else {})
         self.fingerprints = {name: one.fingerprint() for name, one in self.data.items()}
-        self._bank_key, self._bank = None, None
+        self._bank = None                                      # the last features, with their key
         known = {*data.train.classes, *data.valid.classes}
         if other and (seen := known.intersection(other.test.classes)): raise ValueError(
             f'{data.name} trains on {min(seen)!r}, a test class of {other.name}: take other data')
-    def has_data(self,
-        row:Row, # that would be measured
-    )->bool:
-        "Whether the data set that a row is tested on is there"
-        return row.tested_on in self.data
 
 # %% ../../nbs/paper/laboratory.ipynb #ee81e586
 @patch
@@ -101,7 +96,7 @@ def trained(self:Laboratory,
         stage = training.start.part
         if stage == 'calibration': stage = f'calibration ({training.network})'
         start = self.trained(training.start)/'stages'/stage
-    self._bank_key, self._bank = None, None                     # the memory is for the training
+    self._bank = None                                          # the memory is for the training
     self.log.line(f'training {folder.name}, seed {training.seed}')
     data, preset = self.data['data'], training.preset
     progress = StageProgress(self.log)
@@ -127,8 +122,6 @@ def trained(self:Laboratory,
     return folder
 
 # %% ../../nbs/paper/laboratory.ipynb #a23a71d9
-_with_metric = 'module', 'joint' # stages that train a metric
-
 @patch
 def model(self:Laboratory,
     row:Row, # what is measured
@@ -139,14 +132,12 @@ def model(self:Laboratory,
     folder = folder or self.trained(training_of(row, self.preset, seed))/'stages'/row.stage
     model = load_fcam(folder, device=self.device, precision=self.chosen)
     for name in settings_of('test'): setattr(model, name, getattr(self.preset, name))
-    if row.stage not in _with_metric:                          # then it is the preset's
-        own = replace(self.preset, **row.settings)
+    own = replace(self.preset, **row.settings)
+    if row.stage not in ('module', 'joint'):                   # then the metric is the preset's
         metric = metric_of(own, n_features_of(model.encoder, own.patch_size), modulated=False)
         model.metric = metric.to(self.device)
         model.score_temperature = temperature_of(model.metric, own)
-    changes = {name: row.settings.get(name, getattr(self.preset, name))
-               for name in ('n_patches', 'crops')}
-    changes |= {name: row.test[name] for name in ('n_patches', 'crops') if name in row.test}
+    changes = {name: row.test.get(name, getattr(own, name)) for name in ('n_patches', 'crops')}
     model.patches = model.patches.replace(**changes)
     return model
 
@@ -178,12 +169,12 @@ def _features(self:Laboratory, row, seed, model, tasks, epoch=None):
     "Features of the images that the tasks ask for, those of the last call where they serve again"
     training, stage = encoder_of(row, training_of(row, self.preset, seed))
     key = [training, stage, epoch, repr(model.patches), row.tested_on, tasks]
-    if self._bank_key != key:
-        self._bank_key = self._bank = None                     # before the next one comes
-        self._bank = task_features(model.encoder, self.data[row.tested_on].test, model.patches,
-            [*tasks.values()], n_views=self.preset.n_views, precision=model.chosen_precision())
-        self._bank_key = key
-    return self._bank
+    if self._bank is None or self._bank[0] != key:
+        self._bank = None                                      # before the next one comes
+        self._bank = key, task_features(model.encoder, self.data[row.tested_on].test,
+            model.patches, [*tasks.values()], n_views=self.preset.n_views,
+            precision=model.chosen_precision())
+    return self._bank[1]
 
 def _accuracy(lab, row, seed, shots):
     "The accuracy of each task, percent"

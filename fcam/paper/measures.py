@@ -14,7 +14,6 @@ from torch import nn, Tensor
 from torch.nn import functional as F
 
 from ..classifiers.rules import Baseline
-from ..core.checks import check_count
 from ..episodes import Task
 from ..evaluate import eval_mode, FeatureBank, FreshFeatures
 from ..images.store import ImageStore
@@ -28,7 +27,7 @@ def mean_features(
     seed:int=0, # of the crops
 )->tuple: # `(n_images, n_features)` and labels `(n_images,)`, on the CPU
     "Mean over the patches of each image"
-    labels, n_images = store.labels.cpu(), check_count('n_images', n_images)
+    labels = store.labels.cpu()
     images = torch.cat([(labels == i).nonzero()[:n_images, 0] for i in range(store.n_classes)])
     bank = FeatureBank(model.encoder, store, model.patches, seed=seed, images=images,
                        precision=model.chosen_precision())

@@ -10,7 +10,6 @@ import json
 import re
 from dataclasses import asdict
 from datetime import datetime
-from pathlib import Path
 
 from ..core.files import write_file, write_json
 from .experiments import Difference, encoder_of, Experiment, holm, mean_interval
@@ -33,10 +32,10 @@ class Report:
         self.lab, self.experiment, self.size, self.more = lab, experiment, size, more
         self.seeds, self.values = [*range(n_seeds or experiment.n_seeds)], {}
         wanted = [row for row in experiment.rows if not rows or row.name in rows]
-        self.left_out = [row.name for row in wanted if not lab.has_data(row)]
+        self.left_out = [row.name for row in wanted if row.tested_on not in lab.data]
         def encoder(row): return encoder_of(row, training_of(row, lab.preset, 0))
         encoders = [encoder(row) for row in wanted]            # rows of one follow each other
-        self.rows = sorted((row for row in wanted if lab.has_data(row)),
+        self.rows = sorted((row for row in wanted if row.tested_on in lab.data),
                            key=lambda row: encoders.index(encoder(row)))
 
     def run(self): # the report itself
@@ -45,7 +44,7 @@ class Report:
         if self.left_out: lab.log.line(f'{name} across two data sets needs a second one, and none '
                                        f'is at hand: {len(self.left_out)} rows are left out')
         def is_known(row):
-            try: return lab.has_data(row) and all(
+            try: return row.tested_on in lab.data and all(
                 lab.measurement_file(row, seed, shots).is_file() for seed in self.seeds)
             except ValueError: return False                    # with settings that it cannot have
         known = [row for row in self.experiment.rows if row not in self.rows and is_known(row)]
@@ -91,12 +90,6 @@ class Report:
             date=datetime.now().astimezone().isoformat(timespec='seconds')) | self.more
 
 # %% ../../nbs/paper/report.ipynb #8b7a8794
-def _kept_epochs(history):
-    "The epoch whose weights each stage saved; 0 where it saved those with which it began"
-    found = {}
-    for row in history: found[row['stage']] = found.get(row['stage'], 0) or row['kept']*row['epoch']
-    return found
-
 def _row_result(report, row, paper):
     "All that is known of a row: its numbers, what it was, and the trainings that it took"
     lab, values, columns, trainings = report.lab, report.values[row.name], {}, []
@@ -114,8 +107,10 @@ def _row_result(report, row, paper):
         while training:
             folder = lab.training_folder(training)
             known = read_training(folder)
+            kept = {o['stage']: 0 for o in known['history']}  # its weights at the start
+            kept |= {o['stage']: o['epoch'] for o in known['history'] if o['kept']}
             trainings.append(dict(folder=folder.name, seed=seed, seconds=known['seconds'],
-                precision=known['precision'], kept=_kept_epochs(known['history'])))
+                                  precision=known['precision'], kept=kept))
             training = training.start
         file = lab.measurement_file(row, seed, report.experiment.shots)
         seconds += json.loads(file.read_text())['seconds']
@@ -201,9 +196,7 @@ def _row_table(rows):
     "Our numbers beside the paper's"
     columns = list(dict.fromkeys(name for row in rows for name in row['ours']))
     printed = [name for name in columns if any(name in row['paper'] for row in rows)]
-    header, table = ['row'], []
-    for row in rows:
-        table.append([row['name'] + kept_starts(row)])
+    header, table = ['row'], [[row['name'] + kept_starts(row)] for row in rows]
     for name in columns:
         header += [f'{name}, paper']*(name in printed) + [name]
         for row, cells in zip(rows, table):
@@ -224,25 +217,17 @@ def _claim_table(claims):
                      interval_text(claim, '+'), claim['verdict']])
     return markdown_table(header, rows) if rows else 'No claim has all of its rows.'
 
-def _transports(row, settings):
-    "Whether a row was measured by a transport, which can have structured FC"
-    of_means = (settings | row['settings'])['metric'] in ('cosine', 'euclidean')
-    return row['rule'] in transport_rules and not of_means
-
 def _conditions(result):
     "Size, data, seeds, tasks, precision and machine of a result"
     versions = result['machine']['versions']
     libraries = ', '.join(f'{name} {versions[name]}' for name in ('fcam', 'torch', 'fastai')
                           if name in versions)
-    several = '; with several shots mean prototypes'
-    rules = {row['rule'] for row in result['rows']
-             if _transports(row, result['settings']) and row['test'].get('structured') is not False}
-    if result['structured'] and rules:
-        several = (f'; with several shots the rows of rule *{"*, *".join(sorted(rules))}* that '
-                   'transport have structured FC, all others mean prototypes')
+    several = '; with several shots '*any('5-shot' in row['ours'] for row in result['rows'])
+    if several and result['structured']:
+        several += f'structured FC in the rows that transport (rules {", ".join(transport_rules)})'
         means = [row['name'] for row in result['rows'] if row['test'].get('structured') is False]
-        several += f', as have {" and ".join(means)}'*bool(means)
-    several *= any('5-shot' in row['ours'] for row in result['rows'])
+        several += f', but for {" and ".join(means)}'*bool(means) + '; in all others '
+    several += 'mean prototypes'*bool(several)
     counts = {name: o['n'] for name, o in result['rows'][0]['ours'].items()}
     tasks = ', '.join(f'{n} {name}' for name, n in counts.items() if name.endswith('-shot'))
     tasks = tasks or f'{max(counts.values())} values a column'

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..commands.options import command_line, given_options, listing, load_data, make_command
 from ..commands.options import option_limits, single_settings
-from ..core.files import user_path
+from ..core.files import shown_path, user_path
 from .claims import experiment, experiments
 from ..training.presets import choose_preset, presets
 
@@ -99,7 +99,7 @@ def _preset(data, size, options):
     chosen = sizes[size]
     name = chosen.preset or options.get('splits')              # whose classes a folder has
     if size == 'small' and data.benchmark in ('glyphs', 'omniglot'): name = data.benchmark
-    settings = chosen.settings | single_settings(dict(set=options.get('set', [])))
+    settings = chosen.settings | single_settings(options)
     return choose_preset(data, name if name in presets else None, **settings)
 
 # %% ../../nbs/paper/reproduce.ipynb #39ae35b8
@@ -111,6 +111,7 @@ def _run(options):
     out = user_path(options.get('out', 'runs/reproduce'))
     from fcam.core.device import check_precision
     from fcam.paper.laboratory import Laboratory
+    from fcam.paper.report import Report
     from fcam.runs.record import named_device, RunLog
     device, precision = named_device(options.get('device')), options.get('precision', 'auto')
     check_precision(precision, device)
@@ -119,28 +120,21 @@ def _run(options):
     data, other = _load(options, size, names=names, log=log)
     lab = Laboratory(out, data, _preset(data, size, options), other=other, device=device,
         precision=precision, structured=sizes[size].structured, log=log)
-    return [_reported(lab, one, rows[one], size, options) for one in names]
-
-def _reported(lab, name, rows, size, options):
-    "The report of one experiment, printed"
-    from fcam.paper.report import Report
-    from fcam.core.files import shown_path
-    line = command_line('fcam_reproduce', options)
-    report = Report(lab, experiments[name], n_seeds=options.get('seeds'), rows=rows, size=size,
-                    command_line=line)
-    try: report.run()
-    except KeyboardInterrupt:
-        lab.log.line(f'\ninterrupted: what is finished is kept in {shown_path(lab.folder)}',
-                     always=True)
-        lab.log.line(f'to go on: {line}', always=True)
-        raise
-    if not report.rows:
-        lab.log.line(f'{name}: no row can be run without a second data set: --other names one',
-                     always=True)
-        return report
-    lab.log.line('\n' + report.path.read_text(encoding='utf-8'), always=True)
-    lab.log.line(f'everything is in {shown_path(lab.folder)}')
-    return report
+    line, reports = command_line('fcam_reproduce', options), []
+    for one in names:
+        report = Report(lab, experiments[one], n_seeds=options.get('seeds'), rows=rows[one],
+                        size=size, command_line=line)
+        reports.append(report)
+        try: report.run()
+        except KeyboardInterrupt:
+            log.line(f'\ninterrupted: what is finished is kept in {shown_path(out)}\n'
+                     f'to go on: {line}', always=True)
+            raise
+        if report.rows: log.line('\n' + report.path.read_text(encoding='utf-8'), always=True)
+        else: log.line(f'{one}: no row can be run without a second data set: --other names one',
+                       always=True)
+    log.line(f'everything is in {shown_path(out)}')
+    return reports
 
 # %% ../../nbs/paper/reproduce.ipynb #ec148082
 def fcam_reproduce(

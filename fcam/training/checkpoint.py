@@ -170,9 +170,6 @@ class RunFolder:
     def _read(self):
         "The latest state, None for a new run; `ValueError` where it is of another run"
         file = self.path/'checkpoint.pt'
-        for folder in (self.path/'stages', *self.path.glob('stages/*')):
-            if folder.is_symlink(): raise ValueError(
-                f'{folder} is a link to another folder: put that folder itself there')
         if not file.exists():
             known = (self.path/'config.json').exists() or (
                 (self.path/'stages').exists() and not (self.path/'run.json').exists())
@@ -226,24 +223,20 @@ class RunFolder:
 # %% ../../nbs/training/checkpoint.ipynb #b8f79b47
 def _check_same(known, now, path):
     "`ValueError` names what differs from the facts of the run in the folder"
-    begun, given = known['start'] or {}, now['start'] or {}
-    weights = f'the weights in {begun["folder"]}' if begun else 'fresh weights'
-    differences = [
-        (known['data'] != now['data'], 'with other data or encoder, or they were changed since'),
-        (now['seed'] not in (None, known['seed']), f'with seed {known["seed"]}, not {now["seed"]}'),
-        (known['n_ranks'] != now['n_ranks'],
-         f'with num_processes {known["n_ranks"]}, not {now["n_ranks"]}'),
-        (now['precision'] not in ('auto', known['precision']),
-         f'in {known["precision"]}, not {now["precision"]}'),
-        (given and begun.get('sha256') != given['sha256'],
-         f'with {weights}, and those in {given.get("folder")} are others')]
-    settings = known_settings(known['settings'])
-    for name, value in now['settings'].items():
-        before = settings.get(name)
-        differences.append((before != value, f'with {name} {before}, not {value}'))
-    for differs, how in differences:
-        if differs: raise ValueError(f'the run in {path} was begun {how}: give what it was begun '
-                                     'with, or choose another folder')
+    def settings(facts):
+        own = dict(seed=facts['seed'], num_processes=facts['n_ranks'], precision=facts['precision'])
+        return own | known_settings(facts['settings'])
+    before, begun, given = settings(known), known['start'] or {}, now['start'] or {}
+    differences = [f'with {name} {before.get(name)}, not {value}'
+                   for name, value in settings(now).items()
+                   if value not in (None, 'auto', before.get(name))]
+    if known['data'] != now['data']:
+        differences.insert(0, 'with other data or encoder, or they were changed since')
+    if given and begun.get('sha256') != given['sha256']:
+        weights = f'the weights in {begun["folder"]}' if begun else 'fresh weights'
+        differences.append(f'with {weights}, and those in {given["folder"]} are others')
+    if differences: raise ValueError(f'the run in {path} was begun {differences[0]}: give what it '
+                                     'was begun with, or choose another folder')
     if known['on'] == now['on']: return
     begun, goes_on = (', '.join(f'{k} {v}' for k, v in o['on'].items()) for o in (known, now))
     print(f'note: begun with {begun}, going on with {goes_on}: the last digits may differ')

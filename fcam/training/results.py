@@ -127,10 +127,7 @@ def results_table(
             plain = _plain_rules(model, emd_episodes) | {rule.label: rule for rule in own_rules}
             plain, features = model.accuracies(store, tasks, plain, **how)
         name, former = rule_name(model), model
-        measured = name in plain and not isinstance(model.metric, AdaptiveMetric)  # its eps differs
-        own = {name: plain[name]} if measured else {}
-        if not own: own, _ = model.accuracies(store, tasks, {name: model.metric}, features=features,
-                                              **how)
+        own, _ = model.accuracies(store, tasks, {name: model.metric}, features=features, **how)
         rows += [dict(stage=stage, metric=k) | o for k, o in (plain | own).items()]
     many, name = [task for task in tasks if task.n_shot > 1], f'{name}, structured FC'
     if many:
@@ -201,17 +198,13 @@ def table_text(
 # %% ../../nbs/training/results.ipynb #3e6649ba
 _stages = ('warm-up', 'calibration (student)', 'calibration (teacher)', 'module', 'joint')
 
-def _place(folder):
-    "The position of a stage in a training; stages of other names come last"
-    return _stages.index(folder.name) if folder.name in _stages else len(_stages), folder.name
-
 def stage_folders(
     folder, # of a run, or `learn.folder`
 )->list: # of paths, in the order of training
     "The folders of the models of all stages; `FileNotFoundError` where there is none"
     path = user_path(folder)/'stages'
-    found = [each for each in path.glob('*') if each.is_dir()]
-    if found: return sorted(found, key=_place)
+    found = [path/name for name in _stages if (path/name).is_dir()]
+    if found: return found
     raise FileNotFoundError(
         f'{path} holds no model: give the folder of a run whose first stage is over')
 

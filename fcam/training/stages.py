@@ -119,7 +119,6 @@ def check_tasks(
     for name, store in data.sets.items():
         if store.n_classes < 2: raise ValueError(
             f'the {name} set has {store.n_classes} class, and a task needs two: give other splits')
-    for name, store in data.sets.items():
         n_queries = n_query if name == 'train' else 1
         Task(min(5, store.n_classes), n_query=n_queries, n_episodes=1).draw(store)
 
