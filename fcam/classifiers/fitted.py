@@ -8,12 +8,10 @@ __all__ = ['cell_metric', 'FittedRule']
 # %% ../../nbs/classifiers/fitted.ipynb #02b9e896
 import numpy as np
 from fastcore.basics import patch
-from pandas import DataFrame
 from scipy.special import softmax
 
-from .named import inductive
 from .unequal import Bank, class_cosines, ClassScores, fit_temperature, hold_out
-from .unequal import needs_equal
+from .unequal import needs_equal, picture_groups
 from ..metric import AdaptiveMetric
 
 # %% ../../nbs/classifiers/fitted.ipynb #f10cbdc7
@@ -26,18 +24,20 @@ def cell_metric(
 # %% ../../nbs/classifiers/fitted.ipynb #c5126afb
 class FittedRule:
     "Labelled features and the rule that classifies by them, with its temperature and threshold"
-    rule, candidates, none_of_these, seed, verbose = 'auto', None, None, 0, False   # settings
+    rule, whiten, candidates, none_of_these = 'auto', None, None, None     # settings
+    seed, verbose = 0, False
 
     def fit_rule(self,
         bank:Bank, # with labels
         encoder=None, # has a `metric`, and `sfc` and `score_temperature` or None for these
+        groups:np.ndarray=None, # as `picture_groups` gives them, its default
         found:dict=None, # what a former fit has found, by name; default: it is found here
     )->'FittedRule': # itself
-        "Takes the features, and chooses rule, temperature and threshold"
+        "Takes the features, and finds rule, temperature, threshold and an estimate of the accuracy"
         self.bank_, self.sfc_ = bank, getattr(encoder, 'sfc', None)
         self.metric_ = cell_metric(bank.whole.shape[1]) if encoder is None else encoder.metric
         self.score_temperature_ = getattr(encoder, 'score_temperature', None)
-        if found is None: self._choose_rule()
+        if found is None: self._find(picture_groups(bank) if groups is None else groups)
         else: vars(self).update(found)
         self.scores_ = self.class_scores(self.rule_, bank)
         return self
@@ -53,9 +53,11 @@ class FittedRule:
     def class_scores(self,
         name:str, # of a rule
         support:Bank, # with labels
+        n_draws:int=10, # as for `ClassScores`
     )->ClassScores: # called with a `Bank`
         "What scores pictures by a rule, with the settings of this classifier"
-        return ClassScores(name, support, self.metric_, self.candidates, self.sfc_)
+        return ClassScores(name, support, self.metric_, self.candidates, self.sfc_,
+                           self.whiten_, n_draws)
 
     def answers(self,
         banks, # of new pictures, one or more
@@ -68,56 +70,62 @@ class FittedRule:
 
 # %% ../../nbs/classifiers/fitted.ipynb #31018c4e
 @patch
-def _choose_rule(self:FittedRule):
-    "The competition; then temperature and threshold of the rule that won"
-    bank, rng = self.bank_, np.random.default_rng(self.seed)
-    counts, single = np.bincount(bank.labels), bank.local.shape[1] == 1
-    few, names = len(counts) <= 300, [self.rule]
-    default = 'metric' if not single else 'logistic_regression' if few else 'cosine'
-    if self.rule == 'auto':
-        names = ['metric']*(not single) + [name for name, rule in inductive().items()
-            if rule.competes and (rule.whole or not single) and (few or rule.estimator is None)]
-    if counts.max() == 2: names = [name for name in names if name != 'gda']    # nothing to train it
-    most = int(np.clip(200_000//len(counts), 50, 500))          # pictures that are held out in all
-    if needs_equal(self.rule): most = 10*len(bank.labels)       # of each class equally many
-    scores, known, cosines = {name: [] for name in names}, [], []
-    for rest, held in hold_out(bank.labels, rng, most):
-        rest, held = bank.take(rest), bank.take(held)
-        known.append(held.labels)
-        cosines.append(class_cosines(rest, held).amax(1).cpu().numpy())
-        for name in names: scores[name].append(self.class_scores(name, rest)(held))
-    self.competition_, self.threshold_, self.unknown_caught_ = None, None, None
-    if not (known and names): self._default_rule(default, rng)
-    else: self._compete(default, {name: np.concatenate(o) for name, o in scores.items()},
-                        np.concatenate(known))
-    is_default = self.rule == 'auto' and self.competition_ is None
-    if self.verbose: print(f'rule: {self.rule_}' + ', the default'*is_default)
-    if self.none_of_these is not None: self._find_threshold(cosines)
+def _find(self:FittedRule, groups):
+    "Rule, temperature, estimate and threshold, by groups of pictures that are held out"
+    bank, rng, auto = self.bank_, np.random.default_rng(self.seed), self.rule == 'auto'
+    default = 'whole_and_parts' if bank.local.shape[1] > 1 else 'cosine'
+    self.rule_, self.whiten_ = default if auto else self.rule, self.whiten
+    if self.whiten is None: self.whiten_ = auto
+    counts, alike = np.bincount(bank.labels), needs_equal(self.rule_)
+    if alike: groups = np.arange(len(bank.labels))              # of each class equally many
+    most = int(np.clip(20_000//len(counts), 50, 500))           # pictures that are held out in all
+    if alike: most = np.inf
+    found = []
+    for rest, held in hold_out(bank.labels, groups, rng, most):
+        near = class_cosines(bank.take(rest), bank.take(held)).amax(1).cpu().numpy()
+        scores = self.class_scores(self.rule_, bank.take(rest), 2)(bank.take(held))
+        found.append((scores, bank.labels[held], groups[held], near))
+    self.temperature_, self.estimate_ = self._default_temperature(rng), None
+    self.threshold_, self.unknown_caught_ = None, None
+    if found:
+        scores, known, held, near = map(np.concatenate, zip(*found))
+        self.temperature_, losses = fit_temperature(scores, known, self.temperature_)
+        self.temperature_ *= 1 - 1/counts.mean()**2             # fitted with a picture less
+        self._estimate(scores.argmax(1) == known, losses, known, held)
+    if self.verbose: print(self.report())
+    if self.none_of_these is not None: self._find_threshold(near if found else ())
 
 @patch
-def _compete(self:FittedRule, default, scores, known):
-    "The best rule by its scores of pictures that were held out, of the classes `known`"
-    found = {name: fit_temperature(o, known) for name, o in scores.items()}
-    first = found[default if default in found else next(iter(found))][1]
-    def gain(name):
-        "By how much a rule is better than the default, less two standard errors"
-        better = first - found[name][1]
-        return better.mean() - 2*better.std()/len(known)**0.5
-    rows = {name: dict(accuracy=100*(o.argmax(1) == known).mean(),
-                       log_loss=found[name][1].mean()) for name, o in scores.items()}
-    self.competition_ = DataFrame(rows).T.sort_values('log_loss', kind='stable')
-    self.rule_ = max(scores, key=gain)
-    self.temperature_ = found[self.rule_][0]
-    if self.verbose: print(f'{len(known)} of {len(self.bank_.labels)} pictures were held out:\n'
-                           f'{self.competition_.round(2).to_string()}')
+def _estimate(self:FittedRule, right, losses, known, groups):
+    "What was right of the pictures held out, classes counting alike, and its interval over groups"
+    weights = 1/np.bincount(known)[known]
+    accuracy = np.average(right, weights=weights)
+    apart = np.bincount(groups, weights*(right - accuracy))     # of each group
+    self.estimate_ = dict(
+        accuracy=100*accuracy, ci95=196*float(np.square(apart).sum()**0.5/weights.sum()),
+        log_loss=np.average(losses, weights=weights), n_pictures=len(known),
+        n_groups=len(np.unique(groups)), n_classes=len(np.unique(known)))
 
 @patch
-def _default_rule(self:FittedRule, default, rng):
-    "Rule and temperature where nothing can be held out"
-    self.rule_ = default if self.rule == 'auto' else self.rule
+def report(self:FittedRule)->str: # two lines
+    "The rule, and how many new pictures it should name rightly"
+    rule, found = f'rule: {self.rule_}' + ', whitened'*bool(self.whiten_), self.estimate_
+    n_classes = len(np.unique(self.bank_.labels))
+    advice = 'give pictures from another place or day'
+    if found is None: return (f'{rule}\nhow many new pictures are named rightly cannot be said: '
+                              f'the pictures of each class were taken beside each other; {advice}')
+    alone = n_classes - found['n_classes']
+    alone = f'; of {alone} classes with one group nothing can be said: {advice}'*bool(alone)
+    return (f'{rule}\nabout {found["accuracy"]:.0f} ± {found["ci95"]:.0f} % of new pictures named '
+            f'rightly, log loss {found["log_loss"]:.2f}: {found["n_pictures"]} pictures were held '
+            f'out, with those taken beside them, in {found["n_groups"]} groups of '
+            f'{found["n_classes"]} classes{alone}')
+
+@patch
+def _default_temperature(self:FittedRule, rng):
+    "The temperature where nothing can be held out"
     if self.rule_ in ('metric', 'structured_fc') and self.score_temperature_:
-        self.temperature_ = 1/self.score_temperature_
-        return
+        return 1/self.score_temperature_
     some = self.bank_.take(rng.permutation(len(self.bank_.labels))[:50])
     scores = self.class_scores(self.rule_, self.bank_)(some)
     own, others = (np.arange(len(scores)), some.labels), np.isfinite(scores)
@@ -126,15 +134,14 @@ def _default_rule(self:FittedRule, default, rng):
     if not others.any(): found = 0.                             # with a single candidate
     elif scores.shape[1] > 3: found = scores[others].std()
     else: found = (scores[own].mean() - scores[others].mean())/2    # two or three have no spread
-    self.temperature_ = float(found) if found > least else 1.
+    return float(found) if found > least else 1.
 
 @patch
 def _find_threshold(self:FittedRule, known):
     "By the cosines `known` of pictures held out: below it a picture is of none of the classes"
     if not len(known): raise ValueError('none_of_these is measured by pictures that are held out, '
-        'and no class has two: give a second picture, or leave it out')
-    self.threshold_ = float(np.quantile(np.concatenate(known), self.none_of_these,
-                                       method='median_unbiased'))
+        'and no class has two, taken apart: give pictures from another place, or leave it out')
+    self.threshold_ = float(np.quantile(known, self.none_of_these, method='median_unbiased'))
     order = np.random.default_rng(self.seed).permutation(len(self.bank_.labels))
     some = self.bank_.take(order[:2000])
     others = class_cosines(self.bank_, some).cpu().numpy()

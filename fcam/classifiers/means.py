@@ -4,9 +4,12 @@
 
 # %% auto #0
 __all__ = ['Euclidean', 'Cosine', 'SimpleShot', 'MetaBaseline', 'Matching', 'LinearClassifier', 'CosineClassifier',
-           'LogisticRegression', 'GDA']
+           'LogisticRegression', 'whitening', 'GDA']
 
 # %% ../../nbs/classifiers/means.ipynb #cac7e3f2
+import warnings
+
+import numpy as np
 import torch
 from fastcore.meta import delegates
 from torch import Tensor
@@ -32,14 +35,14 @@ class Euclidean(Baseline):
 @register('cosine')
 class Cosine(OfMetric):
     "Cosine to the mean of the class, the nearest prototype of the tables"
-    whole = competes = True
+    whole = True
     def __init__(self): super().__init__(CosineMetric())
 
 # %% ../../nbs/classifiers/means.ipynb #e62c11bf
 @register('simpleshot')
 class SimpleShot(Baseline):
     "As `euclidean`, with features centred and of length one (SimpleShot, Wang et al. 2019)"
-    whole, shots, competes = True, 'each', True
+    whole, shots = True, 'each'
     def __init__(self,
         mean:Tensor=None, # `(n_features,)`, of training classes; 0: none; default: of the support
     ):
@@ -158,60 +161,59 @@ class CosineClassifier(LinearClassifier):
 @register('logistic_regression')
 class LogisticRegression(Baseline):
     "Logistic regression on the support of each task, by unit features (RFS, Tian et al. 2020)"
-    whole, shots, competes, at_once = True, 'each', True, 100
+    whole, shots, at_once = True, 'each', 100
     def __init__(self,
         C:float=1., # weight of the losses beside the squares of the weights
     ):
         super().__init__()
         self.C = check_number('C', C, '(0, inf)')
 
-    def estimator(self,
-        n_images:int, # of all classes together
-        n_features:int, # of a picture, or as many as the pictures span
-        n_classes:int, # two or more
-    ): # of scikit-learn, not yet fitted
-        "The same for classes of any sizes, which count alike"
+    def trained(self,
+        images:Tensor, # `(n_images, n_features)`, of any lengths
+        labels:np.ndarray, # `(n_images,)`, in 0..n_classes-1, classes of any sizes, which count alike
+    ): # a function from images `(n_query, n_features)` to scores `(n_query, n_classes)`, float64
+        "Fits scikit-learn's classifier"
         from sklearn.linear_model import LogisticRegression as Logistic
-        return Logistic(C=self.C, max_iter=1000, class_weight='balanced')
+        def unit(x): return F.normalize(x.detach().cpu().double(), dim=-1).numpy()
+        x = unit(images)
+        basis = np.linalg.qr(x.T)[0] if len(x) < x.shape[1] else np.eye(x.shape[1])
+        model = Logistic(C=self.C, max_iter=1000, class_weight='balanced')
+        with warnings.catch_warnings():                         # of a class with one picture
+            warnings.filterwarnings('ignore', 'The number of unique')
+            model.fit(x@basis, labels)
+        def scores(new):
+            found = model.decision_function(unit(new)@basis)
+            return np.stack([-found/2, found/2], 1) if found.ndim == 1 else found
+        return scores
 
-    @torch.no_grad()
     def scores(self, support, query):
-        kind, (n_way, n_shot) = query.dtype, support.shape[1:3]
-        wide = torch.float32 if query.device.type == 'mps' else torch.float64
-        support, query = (F.normalize(x.mean(-2).to(wide), dim=-1) for x in (support, query))
-        support, n, half = support.flatten(1, 2), n_way*n_shot, self.C/2
-        wanted = torch.eye(n_way).to(support).repeat_interleave(n_shot, 0)
-        gram = support@support.mT
-        ones = torch.ones_like(gram[:, :1])
-        above = torch.cat([half*gram+torch.eye(n).to(gram), half*ones.mT], -1)
-        below = torch.cat([half*ones@gram, half*n*ones[..., :1]], -1)
-        inverse = torch.linalg.inv(torch.cat([above, below], -2))
-        found = torch.zeros(len(gram), n+1, n_way).to(gram)
-        for step in range(1000):
-            a, bias = found[:, :n], found[:, n:] # of each image and class, and of each class
-            wrong = self.C*((gram@a+bias).softmax(-1)-wanted)
-            rest = torch.cat([a+wrong, wrong.sum(-2, keepdim=True)], -2)
-            if step%10 == 0 and bool((rest.abs() < 1e-7).all()): break
-            found = found-inverse@rest
-        return (query@support.mT@found[:, :n]+found[:, n:]).to(kind)
+        labels = np.arange(support.shape[1]).repeat(support.shape[2])
+        found = [self.trained(own.flatten(0, 1), labels)(new)
+                 for own, new in zip(support.mean(-2), query.mean(-2))]
+        empty = np.empty((0, query.shape[1], support.shape[1]))
+        return torch.from_numpy(np.stack(found) if found else empty).to(query)
+
+# %% ../../nbs/classifiers/means.ipynb #a7c41e02
+def whitening(
+    rows:Tensor, # `(..., n, d)`, of images, the mean of their class subtracted
+): # a function on features `(..., m, d)`, which are multiplied by W
+    "The symmetric root W of GDA's shrunk precision (Wang et al. 2024) times its trace over d"
+    n, d = rows.shape[-2:]
+    x = rows.detach().cpu().double()
+    trace = x.square().sum((-2, -1))[..., None]/max(n - 1, 1)
+    trace = trace.where(trace > 0, 1)                           # one image a class: the identity
+    if n > d: x = torch.linalg.qr(x, mode='r').R
+    power, turn = torch.linalg.eigh(x@x.mT)
+    total = power.clamp_min(0) + trace
+    root = -(turn/(total*(1 + (trace/total).sqrt())).unsqueeze(-2))@turn.mT@x
+    x, root = x.mT.to(rows), root.to(rows)
+    return lambda features: features + features@x@root
 
 # %% ../../nbs/classifiers/means.ipynb #5de78f52
 @register('gda')
 class GDA(Baseline):
     "Gaussians with one shrunk covariance for all classes, by unit features (Wang et al. 2024)"
-    whole, shots, competes, at_once = True, 'each', True, 100
-    def estimator(self,
-        n_images:int, # of all classes together
-        n_features:int, # of a picture, or as many as the pictures span
-        n_classes:int, # two or more
-    ): # of scikit-learn, not yet fitted
-        "The same for classes of any sizes; `ValueError` where no class has two pictures"
-        if n_images == n_classes: raise ValueError(
-            "gda needs a class with two pictures at least: take another rule, such as 'metric'")
-        from sklearn.discriminant_analysis import LinearDiscriminantAnalysis as Discriminant
-        return Discriminant(solver='lsqr', priors=[1/n_classes]*n_classes,
-                            shrinkage=n_features/(n_images - 1 + n_features))
-
+    whole, shots, at_once = True, 'each', 100
     def scores(self, support, query):
         support, query = (F.normalize(x.mean(-2), dim=-1) for x in (support, query))
         mean = support.mean(2)
@@ -219,7 +221,6 @@ class GDA(Baseline):
         n, d = rows.shape[-2:]
         trace = rows.square().sum((1, 2))/max(n-1, 1)
         trace = trace.where(trace > 0, n-1+d)[:, None, None]        # the identity for one shot
-        inner = torch.linalg.solve(rows@rows.mT+trace*torch.eye(n).to(rows), rows@mean.mT)
-        weight = d*(mean-inner.mT@rows)/trace
-        bias = (mean*weight).sum(-1)/2+torch.tensor(mean.shape[1]).log()
-        return query@weight.mT-bias.unsqueeze(1)
+        mean, query = map(whitening(rows), (mean, query))
+        scores = query@mean.mT-mean.square().sum(-1).unsqueeze(1)/2
+        return d/trace*scores-torch.tensor(mean.shape[1]).log()

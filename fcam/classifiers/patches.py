@@ -26,7 +26,7 @@ def _cosines(query, classes):
 @register('dn4')
 class DN4(Baseline):
     "DN4 (Li et al., 2019): sum of the cosines of each query patch with its k nearest of a class"
-    shots, competes = 'each', True
+    shots = 'each'
     def __init__(self,
         k:int=3, # nearest patches; where a class has fewer, all of them
     ):
@@ -95,7 +95,7 @@ def _error_by_features(query, rows, strength, factor):
 @register('frn')
 class FRN(Baseline):
     "FRN (Wertheimer et al., 2021): minus the error of rebuilding a query from a class's patches"
-    shots, competes = 'each', True
+    shots = 'each'
     def __init__(self,
         alpha:float=0., # logarithm of the strength of the ridge, over patches/features
         beta:float=0., # logarithm of the factor on what is rebuilt

@@ -21,8 +21,6 @@ class Baseline(nn.Module):
     transductive = False # whether it sees all queries of a task together
     whole = False # whether it sees one vector of an image, the mean of its patches
     shots = 'together' # 'mean' or 'each' of a class alone; 'together': equally many of all classes
-    competes = False # whether `FewShotClassifier` tries it where no rule is named
-    estimator = None # `(n_images, n_features, n_classes)`: scikit-learn's, for classes of any sizes
 
     @property
     def label(self):
