@@ -33,5 +33,4 @@ def fcam_app(
         finally: page.close(verbose=False)
 
 app_command = make_command(fcam_app)
-app_command.params = [click.Argument(['folder'], required=False) if p.name == 'folder' else p
-                      for p in app_command.params]
+app_command.params[0] = click.Argument(['folder'], required=False)

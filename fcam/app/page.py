@@ -25,11 +25,9 @@ def page_values(
     part:int=None, # of it; None: the one that counts most
 )->dict: # name of a part of the page to its value
     "What the page shows of a visit; errors of the classifier become a sentence in its status"
-    begin, names, answers, failed = time.perf_counter(), list(visit.named()), [], False
+    begin, names, answers = time.perf_counter(), list(visit.named()), None
     try: answers = visit.answer()
-    except _failures as error:
-        visit.notes.append(str(error))
-        failed = True
+    except _failures as error: visit.notes.append(str(error))
     took, status = time.perf_counter() - begin, '\n'.join(visit.notes)
     visit.notes = []
     def caption(o):
@@ -38,9 +36,9 @@ def page_values(
     if answers: status += (f'\n{len(answers)} new pictures answered in {took:.1f} s, those in most '
         f'doubt first. Encoder {visit.encoder}, rule {visit.clf.rule_}.')
     elif len(names) < 2: status += '\nGive pictures of two classes at least, each with a name.'
-    elif not failed: status += '\nThe classes are ready: give new pictures.'
-    visit.order = [o['picture'] for o in answers]
-    results = [(str(visit.small(o['picture'])), caption(o)) for o in answers]
+    elif answers is not None: status += '\nThe classes are ready: give new pictures.'
+    visit.order = [o['picture'] for o in answers or []]
+    results = [(str(visit.small(o['picture'])), caption(o)) for o in answers or []]
     values = dict(status=status.strip(), results=results, answer='', bars=None, names=names,
                   point=None, part=(1, 1), beside=[], plan=None)
     visit.chosen = chosen if chosen in visit.order else next(iter(visit.order), None)

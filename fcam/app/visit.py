@@ -184,9 +184,8 @@ def answer(self:Visit)->list: # of dicts: picture, label, probabilities by class
     if len(classes) < 2: return []
     if self.clf is None:
         many = any(len(paths) > 1 for paths in classes.values())
-        share = self.none_of_these or None
         self.clf = _PageClassifier(shared_encoder(self.encoder, self.cells), self.rule,
-            none_of_these=share if many else None, verbose=False).fit(classes)
+            none_of_these=many and self.none_of_these or None, verbose=False).fit(classes)
         self.clf.encoder = self.encoder                        # its name, for `save`
     if not self.new: return []
     known = [] if self.bank is None else [self.bank]
@@ -270,12 +269,11 @@ def mistakes(self:Visit)->list: # of dicts: picture, class, taken_for, probabili
 def folder_names(
     names:list, # of classes, any text
 )->dict: # name to folder
-    "A safe folder of its own for each class: no `/`, no `..`, no `<`, not alike but for capitals"
+    "A safe folder for each class, no device of Windows; they differ in more than capitals"
     found, taken = {}, set()
     for name in names:
         safe = re.sub('^_+', '_', re.sub(r'[^\w .()-]', '_', name).strip('. ')[:80]) or '_'
-        is_device = re.fullmatch(r'(con|prn|aux|nul|com\d|lpt\d)(\..*)?', safe, re.I)   # of Windows
-        if is_device: safe = f'_{safe}'
+        if re.fullmatch(r'(con|prn|aux|nul|com\d|lpt\d)(\..*)?', safe, re.I): safe = f'_{safe}'
         numbered = (safe + f' ({n})'*(n > 1) for n in count(1))
         found[name] = next(folder for folder in numbered if folder.lower() not in taken)
         taken.add(found[name].lower())
@@ -300,7 +298,8 @@ def take_along(self:Visit)->Path: # of a zip
     names = self.clf.classes_.tolist()
     rows = [[o['picture'].name, o['label'], self.clf.rule_, *o['probs'].values()] for o in answers]
     for name, paths in self.named().items():                    # as the classes are called now
-        rows += [[path.name, name, 'hand'] for path in paths if path in self.by_hand]
+        by_hand = [path.name for path in paths if path in self.by_hand]
+        rows += [[file, name, 'hand', *[None]*len(names)] for file in by_hand]
     table = DataFrame(rows, columns=['picture', 'label', 'by', *map('p({})'.format, names)])
     table = table.to_csv(index=False, float_format='%.4f')
     folders = folder_names([*names, self.clf.none_label_])

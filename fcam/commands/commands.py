@@ -158,8 +158,7 @@ def _evaluate(options):
             precision=fcam.chosen_precision(), model=model_facts(options['model'], fcam))
         table = _table(fcam, data, options, log.in_terminal)
         log.line(table_text(table, data.test.n_classes), always=True)
-        settings = fcam.patch_settings()
-        patches = {name: settings[name] for name in ('n_patches', 'crops') if name in settings}
+        patches = {k: o for k, o in fcam.patch_settings().items() if k in ('n_patches', 'crops')}
         if cut: log.line('{n_patches} patches an image, {crops} crops'.format(**patches),
                          always=True)
         record.result(task=table.attrs | patches, results=table_records(table))
@@ -220,8 +219,7 @@ def fcam_predict(
 ): # a list of dicts
     "Tell new classes apart by a few images of each, and show what decided."
     words, left_out, paths = given_options(locals()), {}, []
-    if precision and names_encoder(model):
-        raise ValueError(f'--precision does not go with {model}: leave it out')
+    if precision and names_encoder(model): raise ValueError(f'--precision does not go with {model}')
     from fcam.images.folders import class_folders, image_files, left_out_line, printable
     if len(class_folders(user_path(support))) < 2:
         raise ValueError(f'{support} does not hold two or more folders, one for each class')
@@ -245,8 +243,7 @@ def fcam_predict(
         clf = FewShotClassifier(model, rule=rule or 'auto', none_of_these=none_of_these,
             device=place, cache=Path(out or 'runs/predict').parent/'features',
             verbose=not quiet).fit(support)
-    notes, copies = [str(one.message) for one in said], {}
-    if left_out: notes.append(left_out_line(left_out))
+    notes, copies = [left_out_line(left_out), *(str(one.message) for one in said)], {}
     for file, label in zip(clf.pictures_, clf.classes_[clf.bank_.labels]):
         copies.setdefault(sha256(Path(file).read_bytes()).digest(), {}).setdefault(label, file)
     notes += ['the same image in several classes: ' + ', '.join(map(printable, o.values()))
@@ -270,7 +267,7 @@ def _predict(clf, paths, folder, words, notes):
         precision=precision, rule=clf.rule_,
         support=str(user_path(words['support']).resolve()), model=about,
         classes=clf.classes_.tolist())
-    for note in notes: log.line(note)
+    for note in filter(None, notes): log.line(note)
     for path, label, probs in zip(paths, *clf.predict(paths, return_proba=True)):
         shares = {f'p({name})': round(p, 4) for name, p in zip(clf.classes_, probs.tolist())}
         rows.append(dict(image=str(path), label=str(label), probability=round(max(probs), 3))

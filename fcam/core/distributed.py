@@ -14,7 +14,7 @@ from torch import distributed as dist, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 # %% auto #0
-__all__ = ['join', 'n_ranks', 'rank', 'is_main', 'from_main', 'gathered', 'wait_for_all', 'check_divides', 'main_prints',
+__all__ = ['join', 'n_ranks', 'rank', 'is_main', 'from_main', 'gathered', 'wait_for_all', 'check_divides', 'main_prints', 'leave',
            'equal_buffers', 'sync_norms', 'several']
 
 # %% ../../nbs/core/distributed.ipynb #506a94de
@@ -89,6 +89,13 @@ def main_prints():
     "Within the `with` block rank 0 alone prints"
     with open(os.devnull, 'w') as nowhere:
         with nullcontext() if is_main() else redirect_stdout(nowhere): yield
+
+def leave():
+    "Waits until all ranks are here, then parts from them: for the end of a program"
+    if n_ranks() == 1: return
+    wait_for_all()
+    dist.destroy_process_group()
+    _talk.cache_clear()
 
 # %% ../../nbs/core/distributed.ipynb #40e2fe8e
 def equal_buffers(
