@@ -112,7 +112,7 @@ def make_command(
         except Exception as error:
             if _failure(error) is None: raise
             raise _failure(error) from None
-    help = '\n\n\b\n'.join([getdoc(func), '\n'.join(described)])
+    help = '\n\n\b\n'.join([getdoc(func), *filter(None, ['\n'.join(described)])])
     normal = dict(token_normalize_func=lambda name: name.replace('-', '_'), max_content_width=100)
     epilog = '\b\n' + epilog.replace('\n\n', '\n\n\b\n')         # \b: lines stay as they are
     command = click.Command(func.__name__, callback=run, params=parameters, help=help,
