@@ -224,7 +224,7 @@ def test_killed_before_its_first_checkpoint(when, photos, tmp_path):
     process.kill()
     process.communicate()
     assert process.returncode == -signal.SIGKILL and not (folder/'checkpoint.pt').exists()
-    if 'begun' in when: assert 'go on with it by fcam_train --resume run' in call(f'{line} --seed 1', tmp_path).stderr
+    if 'begun' in when: assert 'go on by fcam_train --resume run' in call(f'{line} --seed 1', tmp_path).stderr
     done = call(line, tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(history(folder)) == 4 and 'FewShotData' in (folder/'log.txt').read_text(encoding='utf-8')

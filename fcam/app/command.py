@@ -25,13 +25,12 @@ def fcam_app(
     with tempfile.TemporaryDirectory(prefix='fcam-app-', ignore_cleanup_errors=True) as parent:
         os.environ['GRADIO_TEMP_DIR'] = os.path.join(parent, 'gradio')
         try: from fcam.app.page import build_page, launch_page
-        except ModuleNotFoundError as error:
-            if error.name != 'gradio': raise
-            raise ImportError("the page needs gradio: pip install 'fcam[app]'") from None
+        except ModuleNotFoundError as e: raise ImportError(f"{e}: pip install 'fcam[app]'") from e
         page = build_page(folder, encoder or 'cifar_fs', parent)
-        try: launch_page(page, port, open_browser=not no_browser, wait=True)
+        try:
+            launch_page(page, port, open_browser=not no_browser)
+            page.block_thread()
         finally: page.close(verbose=False)
 
 app_command = make_command(fcam_app)
-app_command.params = [click.Argument(['folder'], required=False) if p.name == 'folder' else p
-                      for p in app_command.params]
+app_command.params[0] = click.Argument(['folder'], required=False)

@@ -14,7 +14,7 @@ import gradio as gr
 from PIL import Image
 
 from .visit import example_classes, unpack_classes, Visit
-from ..images.folders import class_files, left_out_line
+from ..images.folders import class_files
 
 # %% ../../nbs/app/page.ipynb #4e9c2906
 _failures = ValueError, OSError, ImportError    # whose text is for the visitor
@@ -25,11 +25,9 @@ def page_values(
     part:int=None, # of it; None: the one that counts most
 )->dict: # name of a part of the page to its value
     "What the page shows of a visit; errors of the classifier become a sentence in its status"
-    begin, names, answers, failed = time.perf_counter(), list(visit.named()), [], False
+    begin, names, answers = time.perf_counter(), list(visit.named()), None
     try: answers = visit.answer()
-    except _failures as error:
-        visit.notes.append(str(error))
-        failed = True
+    except _failures as error: visit.notes.append(str(error))
     took, status = time.perf_counter() - begin, '\n'.join(visit.notes)
     visit.notes = []
     def caption(o):
@@ -38,9 +36,9 @@ def page_values(
     if answers: status += (f'\n{len(answers)} new pictures answered in {took:.1f} s, those in most '
         f'doubt first. Encoder {visit.encoder}, rule {visit.clf.rule_}.')
     elif len(names) < 2: status += '\nGive pictures of two classes at least, each with a name.'
-    elif not failed: status += '\nThe classes are ready: give new pictures.'
-    visit.order = [o['picture'] for o in answers]
-    results = [(str(visit.small(o['picture'])), caption(o)) for o in answers]
+    elif answers is not None: status += '\nThe classes are ready: give new pictures.'
+    visit.order = [o['picture'] for o in answers or []]
+    results = [(str(visit.small(o['picture'])), caption(o)) for o in answers or []]
     values = dict(status=status.strip(), results=results, answer='', bars=None, names=names,
                   point=None, part=(1, 1), beside=[], plan=None)
     visit.chosen = chosen if chosen in visit.order else next(iter(visit.order), None)
@@ -70,58 +68,20 @@ _css = '''.gradio-container {max-width: 1400px !important}
 _encoders = ['cifar_fs', 'vit_small_patch14_reg4_dinov2.lvd142m', 'resnet50.a1_in1k']
 _rules = ['auto', 'metric', 'cosine', 'simpleshot', 'frn', 'dn4', 'gda', 'logistic_regression']
 
-class _Visits:
-    "The visits by their keys, and what fills one"
-    def __init__(self, parent, folder, encoder):
-        if folder is not None: class_files(folder)              # or its error stops the start
-        self.parent, self.folder, self.encoder, self.by_key = parent, folder, encoder, {}
+def _fill_example(visit):
+    with tempfile.TemporaryDirectory(dir=visit.folder) as folder:
+        visit.fill(*example_classes(folder))
 
-    def open(self):
-        "The key of a visit with the folder that was given, or the example"
-        try: classes = self.folder and class_files(self.folder, left_out := {})
-        except _failures as error: raise gr.Error(str(error)) from None    # it was there before
-        key = os.urandom(16).hex()
-        self.by_key[key] = visit = Visit(self.encoder, parent=self.parent)
-        if classes is None: self.fill_example(visit)
-        else: self.fill(visit, classes, left_out)
-        return key
-
-    def close(self, key):
-        if visit := self.by_key.pop(key, None): visit.close()
-
-    def fill(self, visit, classes, left_out=None):
-        "Rows of these classes in place of those that are there"
-        visit.rows = []
-        for name, files in classes.items(): visit.add_row(name, files)
-        if left_out: visit.notes.append(left_out_line(left_out))
-
-    def fill_example(self, visit):
-        with tempfile.TemporaryDirectory(dir=self.parent) as folder:
-            classes, new = example_classes(folder)
-            self.fill(visit, classes)
-            visit.forget_new()
-            visit.new += visit.take(new)
-
-    def fill_zip(self, visit, file):
-        with tempfile.TemporaryDirectory(dir=self.parent) as folder:
-            self.fill(visit, unpack_classes(file, folder, left := {}), left)
-            visit.forget_new()
-
-def _unchanged(visit, row, shown):
-    "Whether a gallery shows the pictures of its row; else takes those that came, without a caption"
-    captions = {caption for _, caption in shown or [] if caption}
-    kept = [path for path in row['pictures'] if path.name in captions]
-    files = [file for file, caption in shown or [] if not caption]
-    if not files and len(kept) == len(row['pictures']): return True
-    row['pictures'] = kept + visit.take(files)
-    visit.forget_answers()
+def _fill_zip(visit, file):
+    with tempfile.TemporaryDirectory(dir=visit.folder) as folder:
+        visit.fill(unpack_classes(file, folder, left_out := {}), left_out=left_out)
 
 # %% ../../nbs/app/page.ipynb #31c22c86
 class _Page:
     "The controls of the page, and what they do to the visit of their visitor"
-    def __init__(self, visits):
-        self.visits = visits
-        self.key, self.version = gr.State(None, delete_callback=visits.close), gr.State(0)
+    def __init__(self, visits, encoder):
+        self.visits, self.version = visits, gr.State(0)
+        self.key = gr.State(None, delete_callback=self.close)
         gr.Markdown(_explained)
         self.status = gr.Textbox(label='What happened', lines=2, max_lines=6, interactive=False,
                                  elem_id='status')
@@ -129,9 +89,7 @@ class _Page:
             with gr.Column(min_width=320): self.add_classes()
             with gr.Column(min_width=320): self.add_answers()
         self.add_why()
-        self.add_misleading()
-        self.add_taking()
-        self.add_settings()
+        self.add_more(encoder)
         self.outputs = [self.version, self.status, self.results, self.answer, self.bars,
                         self.label, self.point, self.part, self.beside, self.plan, self.lines]
         self.connect()
@@ -141,7 +99,7 @@ class _Page:
         gr.Markdown('## Classes')
         @gr.render(inputs=[self.key, self.version])
         def rows(key, version):
-            visit = self.visits.by_key.get(key)
+            visit = self.visits.get(key)
             for k, row in enumerate(visit.rows if visit else []): self.add_row(k, row, visit)
         with gr.Row():
             self.add = gr.Button('Add a class', min_width=120)
@@ -170,8 +128,14 @@ class _Page:
             visit.forget_answers()
         for event, key in ((name.blur, 'blur'), (name.submit, 'submit')):
             self.on(event, rename, name, rows=True, key=(row['key'], key))
-        self.on(pictures.change, lambda visit, shown: not _unchanged(visit, row, shown) and {},
-                pictures, rows=True, key=(row['key'], 'given'))
+        def give(visit, shown):
+            captions = {caption for _, caption in shown or [] if caption}
+            kept = [path for path in row['pictures'] if path.name in captions]
+            files = [file for file, caption in shown or [] if not caption]     # that have come
+            if not files and len(kept) == len(row['pictures']): return False
+            row['pictures'] = kept + visit.take(files)
+            visit.forget_answers()
+        self.on(pictures.change, give, pictures, rows=True, key=(row['key'], 'given'))
         def drop(visit):
             visit.rows.remove(row)
             visit.forget_answers()
@@ -207,23 +171,20 @@ class _Page:
                 buttons=[],
                 alt_text='what each pair of parts adds, as shades of grey')
 
-    def add_misleading(self):
+    def add_more(self, encoder):
+        "What misleads, what can be taken along, and settings"
         with gr.Accordion('What misleads', open=False, elem_id='misleads'):
             self.look = gr.Button('Which pictures of the classes mislead?')
             self.wrong = gr.Gallery(label='Pictures that the others take for another class',
                 columns=6, allow_preview=False, interactive=False, height=220, buttons=[])
             self.competition = gr.Dataframe(label='Rules on pictures that were held out',
                 headers=['rule', 'accuracy (%)', 'log loss'], interactive=False)
-
-    def add_taking(self):
         with gr.Accordion('Take it along', open=False, elem_id='take'):
             self.pack = gr.Button('Pack classes, sorted pictures, table and classifier')
             self.packed = gr.File(label='The zip', interactive=False, elem_id='packed')
             self.lines = gr.Code(label='The same in Python', language='python', interactive=False)
-
-    def add_settings(self):
         with gr.Accordion('Settings', open=False, elem_id='settings'):
-            self.encoder = gr.Dropdown(_encoders, value=self.visits.encoder,
+            self.encoder = gr.Dropdown(_encoders, value=encoder,
                 label='Encoder by name', allow_custom_value=True,
                 info='others than cifar_fs are downloaded once')
             self.rule = gr.Dropdown(_rules, label='Rule')
@@ -241,12 +202,14 @@ class _Page:
             found['point'], gr.Slider(value=part, maximum=max(last, 2)), found['beside'],
             found['plan'], visit.lines()]
 
-    def visit(self, key):
-        if key not in self.visits.by_key: raise gr.Error(
-            'This visit has ended: load the page again')
-        return self.visits.by_key[key]
+    def close(self, key):
+        if key in self.visits: self.visits.pop(key).close()
 
-    def on(self, event, action, *given, rows=False, api_name=None, key=None):
+    def visit(self, key):
+        if key not in self.visits: raise gr.Error('This visit has ended: load the page again')
+        return self.visits[key]
+
+    def on(self, event, action, *given, rows=False, points=False, api_name=None, key=None):
         "Connects an event: `action(visit, *given)` returns details, None, or False for no change"
         def run(key, version, *given):
             with (visit := self.visit(key)).lock:
@@ -254,36 +217,36 @@ class _Page:
                 except _failures as error: details = visit.notes.append(str(error))
                 if details is False: return [gr.skip()]*len(self.outputs)
                 return [version + rows, *self.values(visit, **details or {})]
+        def run_at(key, version, point: gr.SelectData): return run(key, version, point)
         public = dict(api_name=api_name) if api_name else dict(api_visibility='private')
-        return event(run, [self.key, self.version, *given], self.outputs, key=key, **public)
+        return event(run_at if points else run, [self.key, self.version, *given], self.outputs,
+                     key=key, **public)
 
     def connect(self):
         "What the controls outside of the rows do"
         self.on(self.add.click, lambda visit: visit.add_row() and {}, rows=True)
         def empty(visit):
-            visit.rows = []
-            visit.forget_new()
+            visit.fill({})
             for _ in range(2): visit.add_row()
         self.on(self.empty.click, empty, rows=True)
-        self.on(self.example.click, self.visits.fill_example, rows=True, api_name='example')
-        self.on(self.zip.upload, self.visits.fill_zip, self.zip, rows=True, api_name='zip')
+        self.on(self.example.click, _fill_example, rows=True, api_name='example')
+        self.on(self.zip.upload, _fill_zip, self.zip, rows=True, api_name='zip')
         def add_new(visit, shown):
             visit.new += visit.take([file for file, _ in shown])
         taken = self.on(self.new.upload, add_new, self.new, api_name='add')
         taken.then(lambda: None, None, self.new, api_visibility='private')
-        def choose(visit, event: gr.SelectData): return dict(chosen=visit.order[event.index])
-        self.on_select(self.results.select, choose)
-        def point(visit, event: gr.SelectData):
-            (x, y), (width, height) = event.index, visit.shown_size
+        def choose(visit, answer): return dict(chosen=visit.order[answer.index])
+        self.on(self.results.select, choose, points=True)
+        def point(visit, point):
+            (x, y), (width, height) = point.index, visit.shown_size
             return dict(chosen=visit.chosen, part=visit.part_at(visit.chosen, x/width, y/height))
-        self.on_select(self.point.select, point)
+        self.on(self.point.select, point, points=True)
         def move(visit, part): return dict(chosen=visit.chosen, part=int(part) - 1)
         self.on(self.part.release, move, self.part)
         self.on(self.label.input, lambda visit, name: visit.correct(visit.chosen, name), self.label,
                 rows=True, api_name='correct')
-        self.look.click(self.misleading, self.key, [self.wrong, self.competition],
-                        api_name='misleads')
-        self.pack.click(self.take_along, self.key, self.packed, api_name='take')
+        self.ask(self.look, self.misleading, [self.wrong, self.competition], api_name='misleads')
+        self.ask(self.pack, lambda visit: str(visit.take_along()), self.packed, api_name='take')
         def change(visit, encoder, rule, cells, none):
             visit.encoder, visit.rule, visit.cells = encoder, rule, int(cells)
             visit.none_of_these = none
@@ -293,29 +256,21 @@ class _Page:
         self.on(saying.then, change, self.encoder, self.rule, self.cells, self.none,
                 api_name='settings')
 
-    def on_select(self, event, action):
-        "As `on`, for an event that says where the visitor pointed"
-        def run(key, version, event: gr.SelectData):
+    def ask(self, button, action, outputs, api_name):
+        "Connects a button whose `action(visit)` changes nothing else on the page"
+        def run(key):
             with (visit := self.visit(key)).lock:
-                return [version, *self.values(visit, **action(visit, event))]
-        event(run, [self.key, self.version], self.outputs, api_visibility='private')
+                try: return action(visit)
+                except _failures as error: raise gr.Error(str(error)) from None
+        button.click(run, self.key, outputs, api_name=api_name)
 
-    def take_along(self, key):
-        "The path of the zip"
-        with (visit := self.visit(key)).lock:
-            try: return str(visit.take_along())
-            except _failures as error: raise gr.Error(str(error)) from None
-
-    def misleading(self, key):
+    def misleading(self, visit):
         "The mistakes with their pictures, and the table of the competition"
-        with (visit := self.visit(key)).lock:
-            try: found = visit.mistakes()
-            except _failures as error: raise gr.Error(str(error)) from None
-            shown = [(str(visit.small(o['picture'])), f'{o["class"]}, taken for {o["taken_for"]} '
-                      f'({100*o["probability"]:.0f} %)') for o in found]
-            table = None if visit.clf is None else visit.clf.competition_
-            rows = [] if table is None else table.reset_index().values.tolist()
-            return shown, [[name, round(acc, 1), round(loss, 2)] for name, acc, loss in rows]
+        shown = [(str(visit.small(o['picture'])), f'{o["class"]}, taken for {o["taken_for"]} '
+                  f'({100*o["probability"]:.0f} %)') for o in visit.mistakes()]
+        table = None if visit.clf is None else visit.clf.competition_
+        rows = [] if table is None else table.reset_index().values.tolist()
+        return shown, [[name, round(acc, 1), round(loss, 2)] for name, acc, loss in rows]
 
 def build_page(
     folder:str=None, # of class folders, shown first; default: an example
@@ -323,24 +278,29 @@ def build_page(
     parent:str=None, # of the folders of visits; default: that for temporary files
 )->gr.Blocks: # to be launched by `launch_page`
     "The page"
-    visits = _Visits(parent, folder, encoder)
+    visits = {}                                                # by their keys
+    if folder is not None: class_files(folder)                 # or its error stops the start
+    def open_visit():
+        key, visit = os.urandom(16).hex(), Visit(encoder, parent=parent)
+        if folder is None: _fill_example(visit)
+        else: visit.fill(class_files(folder, left_out := {}), left_out=left_out)
+        visits[key] = visit
+        return key
     with gr.Blocks(title='fcam', analytics_enabled=False, delete_cache=(600, 7200)) as page:
-        parts = _Page(visits)
-        opened = page.load(visits.open, None, parts.key, api_name='open')
+        parts = _Page(visits, encoder)
+        opened = page.load(open_visit, None, parts.key, api_name='open')
         parts.on(opened.then, lambda visit: None, rows=True, api_name='show')
-    page.visits = visits.by_key
+    page.visits = visits
     return page
 
 def launch_page(
     page:gr.Blocks, # of `build_page`
     port:int=None, # default: the first that is free from 7860 on
     open_browser:bool=False, # whether a browser shows it
-    wait:bool=False, # until it is interrupted
 )->str: # its address
     "Serves the page to this computer only"
     page.launch(server_name='127.0.0.1', server_port=port, share=False, inbrowser=open_browser,
         prevent_thread_lock=True, quiet=True, css=_css, footer_links=['settings'],
         max_file_size='1gb')
     print(f'the page is at {page.local_url}, for this computer only; Ctrl-C ends it')
-    if wait: page.block_thread()
     return page.local_url

@@ -6,22 +6,19 @@
 __all__ = ['unpack_classes', 'example_classes', 'shared_encoder', 'Visit', 'folder_names']
 
 # %% ../../nbs/app/visit.ipynb #62f93504
-import csv
-import io
 import re
 import shutil
 import tempfile
 import zipfile
-import zlib
 from functools import lru_cache
 from itertools import count
-from lzma import LZMAError
 from pathlib import Path
 from threading import RLock
 
 import numpy as np
 import torch
 from fastcore.basics import patch
+from pandas import DataFrame
 from PIL import Image, ImageDraw
 from scipy.special import softmax
 
@@ -29,7 +26,7 @@ from ..classifiers.unequal import Bank, hold_out
 from ..classify import FewShotClassifier
 from ..core.models import is_our_model
 from ..encoders.named import named_encoder
-from ..images.folders import class_files, class_folders, printable
+from ..images.folders import class_files, class_folders, left_out_line, printable
 from ..images.glyphs import glyph_arrays
 from ..images.pixels import load_image
 from ..model import load_fcam
@@ -46,12 +43,9 @@ def unpack_classes(
     try:
         with zipfile.ZipFile(file) as packed:
             size = sum(one.file_size for one in packed.infolist())
-            if size > most: raise ValueError(f'{name} would unpack to {size/2**30:.1f} GB: pack '
-                                             'fewer or smaller pictures')
+            if size > most: raise ValueError(f'it would unpack to {size/2**30:.1f} GB')
             packed.extractall(folder)                          # no path leads out of it
-    except (zipfile.BadZipFile, zlib.error, LZMAError, RuntimeError, NotImplementedError, OSError,
-            EOFError) as error:
-        raise ValueError(f'{name} cannot be unpacked: {error}') from None
+    except Exception as error: raise ValueError(f'{name} cannot be unpacked: {error}') from None
     while len(inner := class_folders(folder)) == 1 and class_folders(inner[0]): folder = inner[0]
     return class_files(folder, left_out)
 
@@ -77,7 +71,6 @@ def example_classes(
 class _PageClassifier(FewShotClassifier):
     "A classifier that also gives features, and answers for its own pictures"
     def features(self, pictures): return Bank.join(list(self._embed(pictures)))
-    def decide(self, bank): return self.answers([bank])
     def shown(self, path): return Image.fromarray(self._shown(load_image(path)))
     def held_out(self):
         "Probabilities of each picture by the others; not a number for the only one of its class"
@@ -159,6 +152,19 @@ class Visit:
         self.forget_answers()
         return row
 
+    def fill(self,
+        classes:dict, # class to paths
+        new=(), # paths of new pictures
+        left_out:dict=None, # reason to paths, for `notes`
+    ):
+        "Other classes and new pictures in place of those that are there"
+        self.rows = []
+        for name, files in classes.items(): self.add_row(name, files)
+        self.forget_answers()
+        self.forget_new()
+        self.new = self.take(new)
+        if left_out: self.notes.append(left_out_line(left_out))
+
     def row_names(self)->list:
         "The name of each row; one that has none is called by its number"
         return [row['name'].strip() or f'class {k + 1}' for k, row in enumerate(self.rows)]
@@ -178,16 +184,15 @@ def answer(self:Visit)->list: # of dicts: picture, label, probabilities by class
     if len(classes) < 2: return []
     if self.clf is None:
         many = any(len(paths) > 1 for paths in classes.values())
-        share = self.none_of_these or None
         self.clf = _PageClassifier(shared_encoder(self.encoder, self.cells), self.rule,
-            none_of_these=share if many else None, verbose=False).fit(classes)
+            none_of_these=many and self.none_of_these or None, verbose=False).fit(classes)
         self.clf.encoder = self.encoder                        # its name, for `save`
-    n_known = 0 if self.bank is None else len(self.bank.whole)
-    if late := self.new[n_known:]:
-        self.bank = Bank.join([*[self.bank]*bool(n_known), self.clf.features(late)])
     if not self.new: return []
+    known = [] if self.bank is None else [self.bank]
+    if late := self.new[sum(len(o.whole) for o in known):]:
+        self.bank = Bank.join([*known, self.clf.features(late)])
     names, found = self.clf.classes_.tolist(), []
-    for path, probs, unknown in zip(self.new, *self.clf.decide(self.bank)):
+    for path, probs, unknown in zip(self.new, *self.clf.answers([self.bank])):
         label = self.clf.none_label_ if unknown else names[probs.argmax()]
         found.append(dict(picture=path, label=label, none_of_these=bool(unknown),
                           probs=dict(zip(names, probs.tolist()))))
@@ -200,8 +205,7 @@ def correct(self:Visit,
 ):
     "Moves a new picture to a class, by `partial_fit` where the classifier can keep what it has"
     k = self.new.index(picture)
-    row = dict(zip(reversed(self.row_names()), reversed(self.rows))).get(name)    # its first row
-    if row is None: raise ValueError(f'there is no class {name!r}: add a row of that name')
+    row = self.rows[self.row_names().index(name)]              # the first of that name
     if self.none_of_these and not self.clf.none_of_these: self.clf = None   # it may be learned now
     else: self.clf.partial_fit([picture], [name])
     del self.new[k]
@@ -237,7 +241,7 @@ def why(self:Visit,
 )->tuple: # the part, the picture with it, `[(picture, caption)]`, and what pairs add `(k, n, m)`
     "The part of a picture, and where it matches in all pictures of the two best classes"
     clf, query = self.clf, self.bank.take([self.new.index(picture)])
-    order, labels = clf.decide(query)[0][0].argsort()[::-1], clf.bank_.labels
+    order, labels = clf.answers([query])[0][0].argsort()[::-1], clf.bank_.labels
     rows = np.concatenate([np.flatnonzero(labels == c) for c in order[:2]])
     scores, worth = clf.compare(query, rows)
     if part is None: part = worth[scores.argmax()].sum(1).argmax().item()
@@ -265,12 +269,11 @@ def mistakes(self:Visit)->list: # of dicts: picture, class, taken_for, probabili
 def folder_names(
     names:list, # of classes, any text
 )->dict: # name to folder
-    "A safe folder of its own for each class: no `/`, no `..`, no `<`, not alike but for capitals"
+    "A safe folder for each class, no device of Windows; they differ in more than capitals"
     found, taken = {}, set()
     for name in names:
         safe = re.sub('^_+', '_', re.sub(r'[^\w .()-]', '_', name).strip('. ')[:80]) or '_'
-        is_device = re.fullmatch(r'(con|prn|aux|nul|com\d|lpt\d)(\..*)?', safe, re.I)   # of Windows
-        if is_device: safe = f'_{safe}'
+        if re.fullmatch(r'(con|prn|aux|nul|com\d|lpt\d)(\..*)?', safe, re.I): safe = f'_{safe}'
         numbered = (safe + f' ({n})'*(n > 1) for n in count(1))
         found[name] = next(folder for folder in numbered if folder.lower() not in taken)
         taken.add(found[name].lower())
@@ -279,8 +282,8 @@ def folder_names(
 @patch
 def lines(self:Visit)->str:
     "The lines of Python that do the same with the folders of the zip"
-    none = '' if self.clf is None or not self.clf.none_of_these else (
-        f', none_of_these={self.clf.none_of_these}')
+    share = self.clf and self.clf.none_of_these
+    none = f', none_of_these={share}' if share else ''
     cells = '' if self.cells == 5 else f', cells={self.cells}'
     return ('from fcam.classify import FewShotClassifier\n'
             f"clf = FewShotClassifier({self.encoder!r}, rule={self.rule!r}{cells}{none})"
@@ -292,22 +295,20 @@ def take_along(self:Visit)->Path: # of a zip
     "Packs classes, sorted pictures, the table, the classifier and the lines"
     answers, file = self.answer(), self.folder/'fcam.zip'
     if self.clf is None: raise ValueError('there are no answers yet: give pictures of two classes')
-    table = io.StringIO()
-    writer = csv.writer(table)
     names = self.clf.classes_.tolist()
-    writer.writerow(['picture', 'label', 'by', *[f'p({name})' for name in names]])
-    for o in answers: writer.writerow([o['picture'].name, o['label'], self.clf.rule_,
-                                       *[f'{o["probs"][name]:.4f}' for name in names]])
+    rows = [[o['picture'].name, o['label'], self.clf.rule_, *o['probs'].values()] for o in answers]
     for name, paths in self.named().items():                    # as the classes are called now
-        for path in paths:
-            if path in self.by_hand: writer.writerow([path.name, name, 'hand'])
+        by_hand = [path.name for path in paths if path in self.by_hand]
+        rows += [[file, name, 'hand', *[None]*len(names)] for file in by_hand]
+    table = DataFrame(rows, columns=['picture', 'label', 'by', *map('p({})'.format, names)])
+    table = table.to_csv(index=False, float_format='%.4f')
     folders = folder_names([*names, self.clf.none_label_])
     with zipfile.ZipFile(file, 'w') as packed:
         for name, paths in self.named().items():
             for path in paths: packed.write(path, f'classes/{folders[name]}/{path.name}')
         for o in answers:
             packed.write(o['picture'], f'sorted/{folders[o["label"]]}/{o["picture"].name}')
-        packed.writestr('answers.csv', '\ufeff' + table.getvalue())     # for spreadsheets: UTF-8
+        packed.writestr('answers.csv', '\ufeff' + table)     # for spreadsheets: UTF-8
         packed.writestr('lines.py', self.lines())
         for path in self.clf.save(self.folder/'classifier').iterdir():
             packed.write(path, f'classifier/{path.name}')

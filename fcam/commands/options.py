@@ -59,26 +59,19 @@ def _prepare_process():
 
 def _failure(error):
     "The error as one that click prints, with its exit status; None for a bug"
-    text, status = str(error), 2 if isinstance(error, (ValueError, FileNotFoundError)) else 1
-    if isinstance(error, MemoryError) or type(error).__name__ == 'OutOfMemoryError' \
-            or 'DefaultCPUAllocator' in text:
-        text = ('the memory does not suffice: take smaller images, or fewer patches or images at '
-                'once (where the command has them: --size, --set n_patches=..., --set bs=...)')
+    text, wrong_input = str(error), (ValueError, FileNotFoundError, NotADirectoryError)
+    memory = type(error).__name__ in ('MemoryError', 'OutOfMemoryError')
+    if memory or 'DefaultCPUAllocator' in text: text = ('the memory does not suffice: take smaller '
+        'images (--size), or fewer patches or images at once (--set n_patches=..., --set bs=...)')
     elif isinstance(error, OSError) and error.strerror:
         text = f'{error.strerror}: {error.filename!r}' if error.filename else error.strerror
     elif not isinstance(error, (ValueError, OSError, FloatingPointError, ImportError)): return None
     of_fastai = r'^Exception occured in `\w+` when calling event `\w+`:\n\t'
     failure = click.ClickException(re.sub(of_fastai, '', text))
-    failure.exit_code = status
+    failure.exit_code = 2 if isinstance(error, wrong_input) else 1
     return failure
 
 # %% ../../nbs/commands/options.ipynb #823189ca
-class _Command(click.Command):
-    "A command whose epilog is printed as it is, or as the function that is the epilog gives it"
-    def format_epilog(self, ctx, formatter):
-        text = self.epilog() if callable(self.epilog) else self.epilog
-        formatter.write(f'\n{text}\n')
-
 def _click_type(kind, limits):
     "The type of an option, with its range or its words, which `--help` shows"
     if limits is None: return str if kind is list else kind
@@ -91,7 +84,7 @@ def _click_type(kind, limits):
 
 def make_command(
     func:callable, # parameters with defaults become options, others arguments; a `list` takes many
-    epilog='', # printed below the options; or a function that gives it
+    epilog:str='', # lists that are printed below the options
     limits:dict=None, # of options: intervals or words by name; those of settings are known
 )->click.Command:
     "A command of click, made from the signature and the comments of a function"
@@ -121,8 +114,9 @@ def make_command(
             raise _failure(error) from None
     help = '\n\n\b\n'.join([getdoc(func), *filter(None, ['\n'.join(described)])])
     normal = dict(token_normalize_func=lambda name: name.replace('-', '_'), max_content_width=100)
-    command = _Command(func.__name__, callback=run, params=parameters, help=help, epilog=epilog,
-                       context_settings=normal)
+    epilog = '\b\n' + epilog.replace('\n\n', '\n\n\b\n')         # \b: lines stay as they are
+    command = click.Command(func.__name__, callback=run, params=parameters, help=help,
+                            epilog=epilog, context_settings=normal)
     return click.version_option(__version__, message='fcam %(version)s')(command)
 
 # %% ../../nbs/commands/options.ipynb #903b488a
@@ -181,7 +175,6 @@ option_limits = dict( # of options that are no settings: an interval, or the wor
 def check_data(
     data:str, # `glyphs`, a benchmark's name, or a folder
     path:str=None, # where a benchmark's files are
-    size:str=None, # shorter side of the images, pixels, or full
 )->str: # the kind of its files: 'glyphs', 'torchvision', 'files' or 'folder'
     "What kind of data a name means; `ValueError` or `FileNotFoundError` says what is missing"
     kind = benchmarks.get(data, ['folder'])[0]
@@ -189,8 +182,6 @@ def check_data(
         f'{data!r} is neither one of {", ".join(benchmarks)}, nor a folder that is there')
     if kind == 'files' and not (path and user_path(path).is_dir()): raise FileNotFoundError(
         f'{data} cannot be downloaded by itself: give the folder of its images as --path')
-    if isinstance(size, str) and size != 'full' and not (size.isdecimal() and int(size)):
-        raise ValueError(f'--size is {size!r:.80}: give the pixels of the shorter side, or full')
     return kind
 
 def load_data(
@@ -203,49 +194,35 @@ def load_data(
     skip_broken:bool=False, # leave out image files that cannot be read
 ): # `FewShotData`
     "The data that the options name; `ValueError` or `FileNotFoundError` says what is missing"
-    kind = check_data(data, path, size)
-    if size not in (None, 'full'): size = int(size)
+    kind, given = check_data(data, path), dict(path=path, splits=splits, split_seed=split_seed)
+    takes = dict(folder='splits split_seed size', files='path size', torchvision='path', glyphs='')
+    for name, value in (given | dict(size=size)).items():
+        if value is not None and name not in takes[kind].split():
+            raise ValueError(f'--{name} does not go with {data}: leave it out')
     from fcam.data import FewShotData
-    files = dict(size=size, skip_broken=skip_broken)
-    given = dict(splits=splits, split_seed=split_seed, path=path, size=size)
-    takes = dict(folder=('splits', 'split_seed', 'size'), files=('path', 'size'),
-                 torchvision=('path',), glyphs=())[kind]
-    for name, value in given.items():
-        if value is not None and name not in takes: raise ValueError(
-            f'--{name} does not go with {data}: leave it out')
+    files = dict(size=int(size) if str(size).isdecimal() else size, skip_broken=skip_broken)
     if kind == 'glyphs': return FewShotData.glyphs()
     if kind == 'torchvision': return getattr(FewShotData, data)(path, download=download)
     if kind == 'files': return getattr(FewShotData, data)(path, **files)
     return FewShotData.from_folder(data, splits=splits, seed=split_seed or 0, **files)
 
 # %% ../../nbs/commands/options.ipynb #0e6ce3a5
-_pickles = '.pth', '.pt', '.pkl', '.ckpt', '.tar', '.safetensors', '.json', '.zip'
-
 def names_encoder(
     model:str, # as it is given to a command
 )->bool:
     "Whether it is the name of an encoder that others have trained, and no folder: `timm:NAME`"
-    library, colon, _ = model.partition(':')
-    tagged = re.fullmatch(r'\w+\.\w+', model) and Path(model).suffix not in _pickles
-    if tagged or library == 'timm': return not user_path(model).exists()
-    return bool(colon) and library in ('torchvision', 'open_clip', 'hf-hub', 'local-dir')
+    named = re.match(r'(timm|torchvision|open_clip|hf-hub|local-dir):|\w+\.\w+$', model)
+    return bool(named) and not user_path(model).exists()
 
 def given_options(
     options:dict, # all of a command, by name
 )->dict:
     "Options that the user set, without `None` and `False`; data and models are looked for"
     given = {k: value for k, value in options.items() if value is not None and value is not False}
-    for k in ('resume', 'config', 'start'):
-        if k in given and not user_path(given[k]).exists(): raise FileNotFoundError(
-            f'there is no {given[k]!r}: give --{k} the folder of a run')
-    if not re.fullmatch(r'cpu|mps|(cuda|xpu)(:\d+)?', device := given.get('device', 'cpu')):
-        raise ValueError(f'device {device!r:.80} is not there: take cpu, cuda, cuda:1 or mps')
     plain = given.get('data', '').rstrip('/')                  # as a shell completes it
     if plain in benchmarks and not user_path(given['data']).is_dir(): given['data'] = plain
-    size = None if 'name' in given else given.get('size')      # --size of fcam_reproduce is a word
-    if 'data' in given: check_data(given['data'], given.get('path'), size)
-    model = given.get('model')
-    if model and 'table' not in given and not names_encoder(model): model_folder(model)
+    if 'data' in given: check_data(given['data'], given.get('path'))
+    if 'model' in given and not names_encoder(given['model']): model_folder(given['model'])
     return given
 
 def check_out(
@@ -255,13 +232,12 @@ def check_out(
     "`ValueError` where the folder for the results holds anything, or would become a class"
     if 'out' in options and os.environ.get('RANK', '0') == '0': new_folder(options['out'], line)
     out = user_path(options.get('out', 'runs')).resolve()
-    sources = [options[name] for name in ('data', 'support') if name in options]
-    sources += options.get('images', [])
-    for given in sources if 'resume' not in options else ():
+    sources = [options.get('data'), options.get('support'), *options.get('images', [])]
+    for given in filter(None, sources) if 'resume' not in options else ():
         folder = user_path(given).resolve()
         in_sets = (folder/'train').is_dir() or not folder.is_dir()
-        if out.is_relative_to(folder) and not in_sets: raise ValueError(
-            f'the results would lie among the images of {given}: choose another folder with --out')
+        if out.is_relative_to(folder) and not in_sets:
+            raise ValueError(f'the results would lie among the images of {given}: change --out')
 
 def data_options(
     options:dict, # that were given
@@ -299,9 +275,8 @@ def options_as_before(
     if 'data' not in options:
         options = {k: v for k, v in source.items() if k not in ('splits', 'split_seed')} | options
         name = 'path' if options['data'] in benchmarks else 'data'
-        there = (options.get(name) or 'glyphs') in benchmarks or Path(options[name]).is_dir()
-        if not there: raise FileNotFoundError(f'{options[name]}, with the data of {owner}, '
-                                              f'is not there: say by --{name} where they are now')
+        if name in options and not Path(options[name]).is_dir(): raise FileNotFoundError(
+            f'{options[name]}, with the data of {owner}, is not there: name it by --{name}')
     if options['data'] in benchmarks or {'splits', 'split_seed'} & options.keys(): return options
     folder, names = user_path(options['data']), set().union(*classes.values())
     there = {path.name for pattern in ('*/', '*/*/') for path in folder.glob(pattern)}

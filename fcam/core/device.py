@@ -60,14 +60,6 @@ def check_precision(
     return precision
 
 # %% ../../nbs/core/device.ipynb #48020816
-def _cpu_has_bfloat16():
-    "Whether this processor has instructions for bfloat16, by what PyTorch reports"
-    if not torch.backends.mkldnn.is_available(): return False
-    if hasattr(torch.cpu, 'get_capabilities'):                       # recent versions of PyTorch
-        known = torch.cpu.get_capabilities()
-        return bool(known.get('avx512_bf16') or known.get('amx_bf16'))
-    return getattr(torch.cpu, '_is_avx512_bf16_supported', lambda: False)()
-
 def choose_precision(
     precision:str='auto', # one of `precisions`
     device='cpu', # that computes
@@ -78,7 +70,11 @@ def choose_precision(
     if device.type == 'cuda':
         with torch.cuda.device(device):
             known = torch.cuda.is_bf16_supported(including_emulation=False)
-    else: known = device.type == 'cpu' and _cpu_has_bfloat16()
+    elif device.type != 'cpu' or not torch.backends.mkldnn.is_available(): known = False
+    elif hasattr(torch.cpu, 'get_capabilities'):               # recent versions of PyTorch
+        found = torch.cpu.get_capabilities()
+        known = found.get('avx512_bf16') or found.get('amx_bf16')
+    else: known = getattr(torch.cpu, '_is_avx512_bf16_supported', bool)()
     return 'bfloat16' if known else 'float32'
 
 # %% ../../nbs/core/device.ipynb #c4e7b9ca

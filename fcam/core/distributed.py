@@ -21,14 +21,10 @@ __all__ = ['join', 'n_ranks', 'rank', 'is_main', 'from_main', 'gathered', 'wait_
 def join(
     device=None, # asked for; default: a GPU where there is one
 )->torch.device: # that of this process; what was asked for where there is a single one
-    "Joins the processes of a launcher; `ImportError` where accelerate is missing"
-    n = int(os.environ.get('WORLD_SIZE', 0))                   # how many the launcher has started
-    if n < 2: return device
-    try:
-        from accelerate import PartialState
-        from accelerate.utils import parse_flag_from_env
-    except ImportError: raise ImportError(
-        f"the {n} processes of a launcher need accelerate: pip install 'fcam[dist]'") from None
+    "Joins the processes of a launcher; `ImportError` where accelerate (`fcam[dist]`) is missing"
+    if int(os.environ.get('WORLD_SIZE', 0)) < 2: return device # so many has the launcher started
+    from accelerate import PartialState
+    from accelerate.utils import parse_flag_from_env
     cpu = not torch.cuda.is_available() or parse_flag_from_env('ACCELERATE_USE_CPU')
     if device is not None: cpu = torch.device(device).type == 'cpu'
     return PartialState(cpu=cpu).device
@@ -51,19 +47,14 @@ def _talk():
     "The group for messages; None is the one that trains"
     return None if dist.get_backend() == 'gloo' else dist.new_group(backend='gloo')
 
-def _on_cpu(value):
-    "The same value with its tensors on the CPU"
-    from fastai.torch_core import to_cpu                       # loaded only where there are ranks
-    return to_cpu(value)
-
 def from_main(
-    function:callable, # called on rank 0 alone
+    function:callable, # called on rank 0 alone; gives nothing that lies on a GPU
 ): # its result, on all ranks
     "What rank 0 finds, or its error"
     if n_ranks() == 1: return function()
     found = [None]
     if is_main():
-        try: found = [(_on_cpu(function()), None)]
+        try: found = [(function(), None)]
         except Exception as e: found = [(None, e)]
     dist.broadcast_object_list(found, 0, group=_talk())
     value, error = found[0]
@@ -75,8 +66,9 @@ def gathered(
 )->list: # one for each rank
     "What each rank has, on all ranks"
     if n_ranks() == 1: return [value]
+    from fastai.torch_core import to_cpu                       # loaded only where there are ranks
     found = [None]*n_ranks()
-    dist.all_gather_object(found, _on_cpu(value), group=_talk())
+    dist.all_gather_object(found, to_cpu(value), group=_talk())
     return found
 
 def wait_for_all():
@@ -90,8 +82,7 @@ def check_divides(
 ):
     "`ValueError` where the ranks cannot divide it equally"
     n = n_ranks()
-    if number%n: raise ValueError(f'{name} is {number}, which {n} processes cannot divide equally: '
-        f'take a multiple of {n} such as {(number//n + 1)*n}, or another number of processes')
+    if number%n: raise ValueError(f'{name} is {number}, for {n} processes: take a multiple of {n}')
 
 @contextmanager
 def main_prints():

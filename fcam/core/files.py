@@ -10,6 +10,7 @@ __all__ = ['user_path', 'replacing', 'write_file', 'write_json', 'save_tensors',
 import json
 import os
 import shlex
+import shutil
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -22,8 +23,7 @@ def user_path(
 )->Path:
     "The path with `~` expanded; `ValueError` for an empty one, or a home that is not there"
     text = os.path.expanduser(os.fspath(path))
-    if text.strip()[:1] in ('', '~'): raise ValueError(
-        f'the name of a folder is empty or in an unknown home, {text!r}: write the whole path')
+    if text.strip()[:1] in ('', '~'): raise ValueError(f'{text!r} is no path: write the whole path')
     return Path(text)
 
 # %% ../../nbs/core/files.ipynb #9ac254bb
@@ -79,8 +79,7 @@ def lock_folder(
     path.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path/'.lock', is_singleton=True)
     try: lock.acquire(timeout=0)
-    except Timeout: raise OSError(f'{path} is in use by another process: wait until it ends, '
-                                  'or choose another folder') from None
+    except Timeout: raise OSError(f'{path} is in use by another process: wait for it') from None
     return lock
 
 # %% ../../nbs/core/files.ipynb #73621da3
@@ -111,15 +110,10 @@ def new_folder(
     try: names = {file.name for file in path.iterdir()         # an empty lock file is ours
                   if file.name != '.lock' or file.stat().st_size}
     except FileNotFoundError: return path
-    except OSError as e: raise ValueError(
-        f'the folder {out} cannot be made: {e.strerror}; choose another') from None
     if 'log.txt' in names and not names - {'log.txt', 'run.json', '.lock'}:
-        with open(path/'log.txt', encoding='utf-8', errors='replace') as log:
-            if log.readline().rstrip() == line: return path
-    if 'run.json' in names: raise ValueError(f'{out} holds a run: go on with it by '
-        f'{resume_command(path)}, or choose another folder with --out')
-    if names: raise ValueError(f'{out} is not empty, it holds {min(names)!r:.60}: '
-                               'choose another folder with --out')
+        if (path/'log.txt').read_text('utf-8', 'replace').startswith(f'{line}\n'): return path
+    if 'run.json' in names: raise ValueError(f'{out} holds a run: go on by {resume_command(path)}')
+    if names: raise ValueError(f'{out} is not empty, it holds {min(names)!r:.60}: change --out')
     return path
 
 @contextmanager
@@ -129,7 +123,7 @@ def results_folder(
     line:str=None, # the command, as for `new_folder`
 ): # gives the path
     "A new folder for results, removed where nothing was saved; an error if it cannot be used"
-    from fcam.core.distributed import from_main, is_main
+    from fcam.core.distributed import from_main
     def make():
         if out is None: Path(default).parent.mkdir(parents=True, exist_ok=True)
         for n in count(1) if out is None else ():
@@ -142,14 +136,10 @@ def results_folder(
         path.mkdir(parents=True, exist_ok=True)
         return path.resolve(), is_new
     path, is_new = from_main(make)
-    locks = []
+    locks = []                                                 # of the main process
     from_main(lambda: locks.append(lock_folder(path)))         # a training takes it once more
     try: yield path
     finally:
-        saved = [file for file in path.glob('[!.]*') if file.name != 'log.txt']
-        for lock in locks:
-            lock.release()
-            if not saved: (path/'.lock').unlink(missing_ok=True)
-        if is_main() and is_new and not saved:
-            (path/'log.txt').unlink(missing_ok=True)
-            with suppress(OSError): path.rmdir()
+        for lock in locks: lock.release()
+        if locks and is_new and not [o for o in path.glob('[!.]*') if o.name != 'log.txt']:
+            shutil.rmtree(path, ignore_errors=True)

@@ -92,18 +92,18 @@ def machine(
     for name in ('torch', 'torchvision', 'triton', 'numpy', 'pillow', 'fastai', 'fastcore', 'POT',
                  'safetensors'):
         with suppress(PackageNotFoundError): versions[name] = version(name)
-    processor, cpuinfo = platform.processor() or platform.machine(), Path('/proc/cpuinfo')
-    text = cpuinfo.read_text(errors='replace') if cpuinfo.is_file() else ''
-    if named := re.search(r'model name\s*:\s*(.+)', text): processor = named[1]
+    processor = platform.processor() or platform.machine()
+    with suppress(OSError, TypeError):                         # where Linux names it
+        processor = re.search(r'model name\s*:\s*(.+)', Path('/proc/cpuinfo').read_text())[1]
     found = dict(device=str(device), processor=processor, threads=torch.get_num_threads(),
                  system=platform.platform(), versions=versions, commit=None)
     if device.type == 'cuda':
         found |= dict(gpu=torch.cuda.get_device_name(device), cuda=torch.version.cuda)
     checkout = Path(fcam.__file__).parent.parent
-    describe = 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*'
+    line = 'git', '-C', checkout, 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*'
     if (checkout/'.git').exists():
-        with suppress(OSError): found['commit'] = subprocess.run(
-            ['git', '-C', checkout, *describe], capture_output=True, text=True).stdout.strip()
+        with suppress(OSError):
+            found['commit'] = subprocess.run(line, capture_output=True, text=True).stdout.strip()
     return found
 
 # %% ../../nbs/runs/record.ipynb #af10206c
@@ -180,11 +180,9 @@ class Record:
     def keep_table(self,
         name:str, # of the file
         rows, # a DataFrame of numbers and text
-        index:str=None, # name of its index, which is left out without one
     ):
-        "Writes a table as CSV"
-        text = rows.to_csv(index=index is not None, index_label=index, float_format='%.8g',
-                           lineterminator='\n')
+        "Writes a table as CSV, without its index"
+        text = rows.to_csv(index=False, float_format='%.8g', lineterminator='\n')
         self.keep(name, lambda path: write_file(path, text))
     def result(self,
         **content, # besides the facts
