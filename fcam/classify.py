@@ -17,24 +17,23 @@ import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
 from fastprogress.fastprogress import progress_bar
-from pandas import DataFrame
 from PIL import Image
 from safetensors.torch import load_file
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 from sklearn.utils.validation import validate_data
 
 from .classifiers.fitted import cell_metric, FittedRule
 from .classifiers.named import inductive
-from .classifiers.unequal import Bank, kept_bank
+from .classifiers.unequal import Bank, kept_bank, picture_groups
 from .core.checks import check_choice, check_count, check_number, check_seed
 from .core.device import choose_device
 from .core.files import save_tensors, user_path, write_json
 from .core.models import is_our_model
 from .encoders.named import load_encoder, named_encoder, NamedEncoder, weights_checksum
 from .images.folders import class_files, image_files, left_out_line
-from .images.pixels import load_image
+from .images.pixels import load_image, taken_at
 from .model import FCAM, load_fcam
 
 # %% ../nbs/classify.ipynb #0085d955
@@ -68,12 +67,18 @@ def _labelled(X, y):
     labels = [name for name, pictures in groups.items() for _ in pictures]
     return sum(map(list, groups.values()), []), labels, is_folder
 
+def _folder_within(file, root):
+    "The folder in which a file of a class lies below that of its class; None: in that of the class"
+    below = Path(file).absolute().relative_to(user_path(root).absolute()).parts[1:-1]
+    return '/'.join(below) or None
+
 # %% ../nbs/classify.ipynb #34d13a04
-class FewShotClassifier(ClassifierMixin, FittedRule, BaseEstimator):
+class FewShotClassifier(ClassifierMixin, TransformerMixin, FittedRule, BaseEstimator):
     "Tells classes apart by a few pictures of each, with any encoder; a classifier of scikit-learn"
     def __init__(self,
         encoder='cifar_fs', # name for `named_encoder`, module, model; None: X is features
-        rule:str='auto', # name of the rule that classifies; 'auto' chooses one by a competition
+        rule:str='auto', # name of the rule that classifies; 'auto': 'whole_and_parts', or 'cosine'
+        whiten:bool=None, # features whitened by the pictures of `fit`; default: with 'auto'
         how:str='cells', # parts of a picture: a grid ('cells'), random 'crops', or 'both'
         cells:int=5, # cells a side of a local set; models of ours have crops of their own instead
         size:int=None, # side of the pictures, for encoders by name; default: the encoder's
@@ -81,13 +86,14 @@ class FewShotClassifier(ClassifierMixin, FittedRule, BaseEstimator):
         none_of_these:float=None, # about this share of known pictures gets this answer, to 0.5
         batch_size:int=32, # pictures that are embedded together
         cache=None, # folder where features of pictures are kept, to be found again; None: nowhere
-        seed:int=0, # of crops and of the competition
+        seed:int=0, # of crops and of what is held out
         device=None, # default: the GPU where there is one
-        verbose:bool=True, # print the competition, show a bar for many pictures
+        verbose:bool=True, # print what to expect, show a bar for many pictures
     ):
-        self.encoder, self.rule, self.how, self.cells, self.size = encoder, rule, how, cells, size
-        self.candidates, self.none_of_these, self.batch_size = candidates, none_of_these, batch_size
-        self.cache, self.seed, self.device, self.verbose = cache, seed, device, verbose
+        self.encoder, self.rule, self.whiten, self.how, self.cells = encoder, rule, whiten, how, cells
+        self.size, self.candidates, self.none_of_these = size, candidates, none_of_these
+        self.batch_size, self.cache, self.seed = batch_size, cache, seed
+        self.device, self.verbose = device, verbose
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -114,7 +120,8 @@ def _prepare(self:FewShotClassifier):
     trained = isinstance(self.encoder_, FCAM)
     if trained and (self.size is not None or self.how == 'both'): raise ValueError('size and how '
         'are for encoders by name, and a model of ours has crops of its own: leave them out')
-    check_choice('rule', self.rule, ('auto', 'metric', *['structured_fc']*trained, *inductive()))
+    check_choice('rule', self.rule, ('auto', 'metric', 'whole_and_parts',
+                                     *['structured_fc']*trained, *inductive()))
     if encoder == 'cifar_fs' and self.verbose: print(
         "cifar_fs was trained on pictures of 32 pixels; for photographs pip install 'fcam[timm]' "
         "and FewShotClassifier('vit_small_patch14_reg4_dinov2.lvd142m') take more of the pixels")
@@ -135,8 +142,8 @@ def _features(self:FewShotClassifier, images, folder):
 
 @patch
 def _embed(self:FewShotClassifier, pictures, kept=None, broken=None):
-    """The features of pictures, batch by batch; `kept` gets what `explain` needs of each picture.
-    The positions of those that cannot be read go to `broken`; without it they raise"""
+    """The features of pictures, batch by batch. `kept` gets what `explain` needs of each picture
+    and when it was taken; the positions of those that cannot be read go to `broken`, or they raise"""
     if not len(pictures): raise ValueError('X holds no picture: give one at least')
     starts, folder = range(0, len(pictures), self.batch_size), self._cache_folder()
     if self.verbose and len(starts) > 3: starts = progress_bar(starts, leave=False)
@@ -149,40 +156,54 @@ def _embed(self:FewShotClassifier, pictures, kept=None, broken=None):
                 broken.append(i)
                 continue
             if kept is None: continue
-            if isinstance(picture, (str, os.PathLike)):
-                kept.append(str(user_path(picture).absolute()))
+            if isinstance(picture, (str, os.PathLike)): shown = str(user_path(picture).absolute())
             else:
-                kept.append(images[-1].copy())
-                kept[-1].thumbnail((160, 160))
+                shown = images[-1].copy()
+                shown.thumbnail((160, 160))
+            kept.append((shown, taken_at(picture)))
         if images: yield self._features(images, folder)
 
 @patch
-def _add(self:FewShotClassifier, X, y, first):
+def _read(self:FewShotClassifier, X, y, groups=None):
+    """Of labelled pictures the features, bank by bank, labels, names of groups, and pairs of what
+    `explain` needs and when it was taken"""
+    pictures, y, is_folder = _labelled(X, y)
+    if groups is None: groups = [_folder_within(picture, X) if is_folder else None
+                                 for picture in pictures]
+    check_consistent_length(pictures, y, groups)
+    kept, broken = [], [] if is_folder else None
+    banks = list(self._embed(pictures, kept, broken))
+    if broken:
+        warnings.warn(left_out_line({'that cannot be read': [pictures[i] for i in broken]}),
+                      stacklevel=4)
+        lost = {y[i] for i in broken} - {o for i, o in enumerate(y) if i not in set(broken)}
+        if lost: raise ValueError(f'class {min(lost)!r} has no picture that can be read: '
+                                  'add one, or take the folder away')
+        y, groups = ([o for i, o in enumerate(every) if i not in set(broken)]
+                     for every in (y, groups))
+    return banks, y, list(groups), kept
+
+@patch
+def _add(self:FewShotClassifier, X, y, groups, first):
     "Adds labelled pictures to those that are there, none where they are the `first`"
     if self.encoder_ is None:
         X, y = validate_data(self, X, y, reset=first, dtype=np.float64)
-        whole, kept = torch.tensor(X), [None]*len(X)
+        groups = [None]*len(X) if groups is None else list(groups)
+        check_consistent_length(X, groups)
+        whole, kept = torch.tensor(X), [(None, None)]*len(X)
         banks = [Bank(whole[:, None], whole)]
-    else:
-        pictures, y, skip_broken = _labelled(X, y)
-        check_consistent_length(pictures, y)
-        kept, broken = [], [] if skip_broken else None
-        banks = list(self._embed(pictures, kept, broken))
-        if broken:
-            warnings.warn(left_out_line({'that cannot be read': [pictures[i] for i in broken]}),
-                          stacklevel=3)
-            lost = {y[i] for i in broken} - {o for i, o in enumerate(y) if i not in set(broken)}
-            if lost: raise ValueError(f'class {min(lost)!r} has no picture that can be read: '
-                                      'add one, or take the folder away')
-            y = np.delete(np.asarray(y), broken)
+    else: banks, y, groups, kept = self._read(X, y, groups)
     y = column_or_1d(y, warn=True)
     with warnings.catch_warnings():                             # one picture a class is no mistake
         warnings.filterwarnings('ignore', 'The number of unique classes is greater')
         check_classification_targets(y)
+    pictures, seconds = map(list, zip(*kept))
+    groups = [name if name is None else str(name) for name in groups]
     if not first:
         if (y.dtype.kind in 'biuf') != (self.classes_.dtype.kind in 'biuf'): raise ValueError(
             f'labels {y.tolist()[0]!r}, {self.classes_.tolist()[0]!r}: give all as text, or none')
-        banks, kept = [self.bank_, *banks], self.pictures_ + kept
+        banks, pictures = [self.bank_, *banks], self.pictures_ + pictures
+        groups, seconds = self.groups_ + groups, self.seconds_ + seconds
         y = np.concatenate([self.classes_[self.bank_.labels], y])
     classes, labels = np.unique(y, return_inverse=True)
     if len(classes) < 2: raise ValueError(
@@ -190,8 +211,10 @@ def _add(self:FewShotClassifier, X, y, first):
     none = -1 if classes.dtype.kind in 'iuf' else 'none of these'
     if self.none_of_these is not None and (classes.dtype.kind == 'b' or none in classes.tolist()):
         raise ValueError(f'with none_of_these no class can be called {none!r}, nor True and False')
-    self.classes_, self.none_label_, self.pictures_ = classes, none, kept
-    self.fit_rule(Bank.join(banks, labels), self.encoder_)
+    self.classes_, self.none_label_, self.pictures_ = classes, none, pictures
+    self.groups_, self.seconds_, bank = groups, seconds, Bank.join(banks, labels)
+    near = 0. if self.encoder_ is None else 0.3                # rows of a table are no photographs
+    self.fit_rule(bank, self.encoder_, picture_groups(bank, groups, seconds, near))
     return self
 
 # %% ../nbs/classify.ipynb #69870554
@@ -199,20 +222,24 @@ def _add(self:FewShotClassifier, X, y, first):
 def fit(self:FewShotClassifier,
     X, # pictures, a dict `{class: pictures}`, a folder of class folders; or features
     y=None, # `(n_pictures,)`, text or numbers; None for a dict or a folder
+    groups=None, # `(n_pictures,)`, names of what was taken together; default: it is found
 )->FewShotClassifier: # itself
-    "Embeds the pictures and chooses the rule; `ValueError` for a wrong setting or a single class"
+    "Embeds the pictures and fits the rule; `ValueError` for a wrong setting or a single class"
     self._prepare()
-    return self._add(X, y, first=True)
+    return self._add(X, y, groups, first=True)
 
 @patch
 def partial_fit(self:FewShotClassifier,
     X, # as for `fit`
     y=None, # as for `fit`
     classes=None, # not needed: classes may come at any time; scikit-learn passes it
+    groups=None, # as for `fit`
 )->FewShotClassifier: # itself
     "Adds pictures or classes to those that are there, all or none; without any it is `fit`"
     before = dict(vars(self))
-    try: return self._add(X, y, first=False) if hasattr(self, 'bank_') else self.fit(X, y)
+    try:
+        if not hasattr(self, 'bank_'): return self.fit(X, y, groups)
+        return self._add(X, y, groups, first=False)
     except BaseException:
         vars(self).clear()
         vars(self).update(before)
@@ -247,6 +274,33 @@ def predict(self:FewShotClassifier,
         if labels.dtype.kind == 'u': labels = labels.astype(np.int64)
         labels = np.where(unknown, self.none_label_, labels)
     return (labels, probs) if return_proba else labels
+
+@patch
+def predict_log_proba(self:FewShotClassifier,
+    X, # as for `predict`
+)->np.ndarray: # `(n_pictures, n_classes)`
+    "Logarithms of `predict_proba`"
+    return np.log(self.predict_proba(X))
+
+@patch
+def score(self:FewShotClassifier,
+    X, # as for `fit`
+    y=None, # as for `fit`
+    sample_weight=None, # `(n_pictures,)`, default: all count alike
+)->float: # in [0, 1]
+    "The share of labelled pictures that is named rightly; broken ones of a folder are left out"
+    check_is_fitted(self)
+    if y is None:
+        banks, y, *_ = self._read(X, None)
+        X = Bank.join(banks)
+    return ClassifierMixin.score(self, X, y, sample_weight)
+
+@patch
+def transform(self:FewShotClassifier,
+    X, # as for `predict`
+)->np.ndarray: # `(n_pictures, n_features)`
+    "The features of each picture as a whole, as the encoder gives them"
+    return np.concatenate([bank.whole.cpu().numpy() for bank in self._query(X)])
 
 # %% ../nbs/classify.ipynb #57fe6e26
 @patch
@@ -337,12 +391,12 @@ def save(self:FewShotClassifier,
         saved['fcam'] = str(user_path(name).absolute()) if is_folder else name
     elif encoder is not None: saved = encoder.settings()
     left_out = 'encoder', 'device', 'verbose', 'cache'
-    names = 'rule_', 'temperature_', 'threshold_'
+    names = 'rule_', 'whiten_', 'temperature_', 'threshold_', 'unknown_caught_', 'estimate_'
     settings = {k: o for k, o in self.get_params().items() if k not in left_out}
-    table = None if self.competition_ is None else self.competition_.to_dict('index')
-    write_json(folder/'classifier.json', format=1, encoder=saved, settings=settings,
-        classes=self.classes_.tolist(), dtype=self.classes_.dtype.str, competition=table,
-        found={name: getattr(self, name) for name in (*names, 'unknown_caught_', 'none_label_')},
+    write_json(folder/'classifier.json', format=2, encoder=saved, settings=settings,
+        classes=self.classes_.tolist(), dtype=self.classes_.dtype.str,
+        found={name: getattr(self, name) for name in (*names, 'none_label_')},
+        groups=self.groups_, seconds=self.seconds_,
         pictures=[o if isinstance(o, str) else None for o in self.pictures_])
     tensors = dict(bank._asdict(), labels=torch.as_tensor(bank.labels))
     tensors = {name: o for name, o in tensors.items() if o is not None}
@@ -371,11 +425,15 @@ def load(cls:FewShotClassifier,
     if saved and weights_checksum(model) != saved['checksum']: raise ValueError(
         f'{folder} was made with other weights of the encoder: give load the same ones')
     self = cls(given, device=device, **known['settings'])
-    tensors, table = load_file(folder/'features.safetensors'), known['competition']
+    tensors = load_file(folder/'features.safetensors')
     bank = Bank(**tensors)._replace(labels=tensors['labels'].numpy())
     self.encoder_, self.pictures_ = encoder, known['pictures']
     self.classes_ = np.array(known['classes'], dtype=known['dtype'])
-    found = known['found'] | dict(competition_=DataFrame(table).T if table else None)
-    self.fit_rule(bank if encoder is None else bank.to(encoder.device), encoder, found)
+    unknown = [None]*len(bank.labels)
+    self.groups_, self.seconds_ = (known.get(name, unknown) for name in ('groups', 'seconds'))
+    self.none_label_ = known['found']['none_label_']
+    found = known['found'] if known['format'] == 2 else None   # 0.2 had other rules: fitted again
+    bank = bank if encoder is None else bank.to(encoder.device)
+    self.fit_rule(bank, encoder, found=found)
     if not saved: self.n_features_in_ = bank.whole.shape[1]
     return self

@@ -177,8 +177,7 @@ class _Page:
             self.look = gr.Button('Which pictures of the classes mislead?')
             self.wrong = gr.Gallery(label='Pictures that the others take for another class',
                 columns=6, allow_preview=False, interactive=False, height=220, buttons=[])
-            self.competition = gr.Dataframe(label='Rules on pictures that were held out',
-                headers=['rule', 'accuracy (%)', 'log loss'], interactive=False)
+            self.estimate = gr.Textbox(label='How often it should be right', interactive=False)
         with gr.Accordion('Take it along', open=False, elem_id='take'):
             self.pack = gr.Button('Pack classes, sorted pictures, table and classifier')
             self.packed = gr.File(label='The zip', interactive=False, elem_id='packed')
@@ -245,7 +244,7 @@ class _Page:
         self.on(self.part.release, move, self.part)
         self.on(self.label.input, lambda visit, name: visit.correct(visit.chosen, name), self.label,
                 rows=True, api_name='correct')
-        self.ask(self.look, self.misleading, [self.wrong, self.competition], api_name='misleads')
+        self.ask(self.look, self.misleading, [self.wrong, self.estimate], api_name='misleads')
         self.ask(self.pack, lambda visit: str(visit.take_along()), self.packed, api_name='take')
         def change(visit, encoder, rule, cells, none):
             visit.encoder, visit.rule, visit.cells = encoder, rule, int(cells)
@@ -265,12 +264,10 @@ class _Page:
         button.click(run, self.key, outputs, api_name=api_name)
 
     def misleading(self, visit):
-        "The mistakes with their pictures, and the table of the competition"
+        "The mistakes with their pictures, and how many new pictures should be right"
         shown = [(str(visit.small(o['picture'])), f'{o["class"]}, taken for {o["taken_for"]} '
                   f'({100*o["probability"]:.0f} %)') for o in visit.mistakes()]
-        table = None if visit.clf is None else visit.clf.competition_
-        rows = [] if table is None else table.reset_index().values.tolist()
-        return shown, [[name, round(acc, 1), round(loss, 2)] for name, acc, loss in rows]
+        return shown, '' if visit.clf is None else visit.clf.report()
 
 def build_page(
     folder:str=None, # of class folders, shown first; default: an example

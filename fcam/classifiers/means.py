@@ -170,7 +170,7 @@ class LogisticRegression(Baseline):
 
     def trained(self,
         images:Tensor, # `(n_images, n_features)`, of any lengths
-        labels:np.ndarray, # `(n_images,)`, in 0..n_classes-1, classes of any sizes, which count alike
+        labels:np.ndarray, # `(n_images,)`, in 0..n_classes-1; classes of any sizes count alike
     ): # a function from images `(n_query, n_features)` to scores `(n_query, n_classes)`, float64
         "Fits scikit-learn's classifier"
         from sklearn.linear_model import LogisticRegression as Logistic

@@ -188,7 +188,7 @@ def picture_groups(
     support:Bank, # with labels
     names:list=None, # of groups, one for each picture, None where it is not known
     seconds:list=None, # when each picture was taken, None where it is not known
-    near:float=0.28, # as far apart as this share of the usual distance between classes, at most
+    near:float=0.3, # as far apart as this share of the usual distance between classes, at most
 )->np.ndarray: # `(n_pictures,)`, numbers of groups, each of one class
     "Which pictures were taken beside each other: by names, times and near-twins"
     whole, labels = F.normalize(support.whole.cpu().float(), dim=-1), support.labels

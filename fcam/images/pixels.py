@@ -9,19 +9,20 @@ import math
 import os
 import warnings
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import lru_cache
 from io import BytesIO
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from ..core.checks import check_count
 
 # %% auto #0
-__all__ = ['known_formats', 'channels_first', 'load_image', 'measure_image', 'reduction', 'resized_size', 'shrink_image',
-           'read_image']
+__all__ = ['known_formats', 'channels_first', 'load_image', 'taken_at', 'measure_image', 'reduction', 'resized_size',
+           'shrink_image', 'read_image']
 
 # %% ../../nbs/images/pixels.ipynb #f5a45186
 _EXIF = 'exif', 'Raw profile type exif', 'XML:com.adobe.xmp', 'xmp' # where Pillow has it
@@ -139,6 +140,18 @@ def load_image(
         with _opened(image) as opened: return _rgb(opened)
     pixels = _one_size(image, single=True)[0].permute(1, 2, 0)
     return Image.fromarray(pixels.cpu().numpy())
+
+# %% ../../nbs/images/pixels.ipynb #7a6e0a01
+def taken_at(
+    image, # of any kind that `load_image` takes
+)->float: # seconds; None where the file does not say
+    "When a photograph was taken, by its EXIF data"
+    if isinstance(image, (np.ndarray, Tensor)): return
+    try:
+        with _opened(image) as opened:
+            text = opened.getexif().get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
+        return datetime.strptime(text, '%Y:%m:%d %H:%M:%S').timestamp()
+    except (TypeError, ValueError, OSError): return
 
 # %% ../../nbs/images/pixels.ipynb #0d9b679e
 _JPEG = 'JPEG', 'MPO'                     # MPO: what some cameras write, JPEG with a second image
