@@ -75,8 +75,8 @@ class _PageClassifier(FewShotClassifier):
     def held_out(self):
         "Probabilities of each picture by the others; not a number for the only one of its class"
         probs = np.full((len(self.pictures_), len(self.classes_)), np.nan)
-        folds = hold_out(self.bank_.labels, np.random.default_rng(self.seed), 10*len(probs))
-        for rest, held in folds:
+        labels, rng = self.bank_.labels, np.random.default_rng(self.seed)
+        for rest, held in hold_out(labels, np.arange(len(labels)), rng, 10*len(labels)):
             scores = self.class_scores(self.rule_, self.bank_.take(rest))(self.bank_.take(held))
             probs[held] = softmax(scores/self.temperature_, axis=1)
         return probs

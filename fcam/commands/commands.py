@@ -209,8 +209,9 @@ def fcam_predict(
     model:str, # cifar_fs (in the package), timm:, torchvision:, open_clip: or hf://NAME; a folder
     support:str, # folder with one folder of images for each new class
     images:list, # paths of images to classify, or of folders of them
-    rule:str=None, # metric, structured_fc, an inductive one of fcam_eval; default: by held-out ones
+    rule:str=None, # a name of the list below; default: whole_and_parts with whitened features
     none_of_these:float=None, # about which share of images of a class may get this answer, as 0.05
+    check:str=None, # folder of class folders: tells which share of its images is named rightly
     figures:int=None, # how many images get a figure of what decided; default: the first 20
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
     precision:str=None, # float32, bfloat16, float16; default: auto, on a CPU as it was trained
@@ -276,7 +277,12 @@ def _predict(clf, paths, folder, words, notes):
     widths = [min(80, max(map(len, column))) for column in zip(*shown)]
     for row in shown: log.line('  '.join(map(str.rjust, row, widths)), always=True)
     record.keep_table('predictions.csv', DataFrame(rows))
-    record.result(results=rows)
+    checked = {}
+    if 'check' in words:
+        checked = dict(checked=clf.score(user_path(words['check'])))
+        log.line(f'{100*checked["checked"]:.1f} % of the images in {words["check"]} are named rightly',
+                 always=True)
+    record.result(results=rows, **checked)
     explained = paths[:words.get('figures', 20)]
     for i, path in enumerate(explained):
         name = re.sub(r'[^\w.-]+', '_', Path(path).stem)[:60]

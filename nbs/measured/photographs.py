@@ -80,7 +80,8 @@ def accuracies(train, test, draws, metric):
             for whiten in (False, True)[:1 + (k > 1)]:
                 scores = {}
                 for rule in plain + slow*(k in (1, 5) and i < 10):
-                    if rule in ('gda', 'logistic_regression', 'simpleshot', 'dn4') and whiten: continue
+                    if whiten and rule in ('gda', 'logistic_regression', 'simpleshot', 'dn4'):
+                        continue
                     if rule == 'gda' and k == 1: continue
                     if rule == 'whole_and_parts': scores[rule] = scores['cosine'] + scores['metric']
                     else: scores[rule] = ClassScores(rule, support, metric, whiten=whiten)(query)
@@ -115,8 +116,9 @@ def estimates(train, test, draws, encoder):
             scores = fitted.scores_(query)/fitted.temperature_
             loss = -log_softmax(scores, axis=1)[np.arange(len(scores)), query.labels].mean()
             rows.append(dict(right=100*(scores.argmax(1) == query.labels).mean(), log_loss=loss,
-                said=said.get('accuracy'), ci95=said.get('ci95'), said_log_loss=said.get('log_loss'),
-                n_classes=said.get('n_classes', 0), seconds=seconds))
+                said=said.get('accuracy'), ci95=said.get('ci95'),
+                said_log_loss=said.get('log_loss'), n_classes=said.get('n_classes', 0),
+                seconds=seconds))
             probs.append(softmax(scores, axis=1))
             labels.append(query.labels)
         probs, labels = np.concatenate(probs), np.concatenate(labels)
@@ -141,7 +143,7 @@ def unknown(train, test, draws, encoder):
         fitted.fit_rule(support._replace(labels=np.repeat(np.arange(len(known)), 5)), encoder)
         best = class_cosines(fitted.bank_, test).amax(1).numpy() < fitted.threshold_
         among = np.isin(test.labels, known)
-        found.append([round(100*float(best[among].mean()), 2), round(100*float(best[~among].mean()), 2)])
+        found.append([round(100*float(best[which].mean()), 2) for which in (among, ~among)])
     return found
 
 
