@@ -90,8 +90,9 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, FittedRule, BaseEstim
         device=None, # default: the GPU where there is one
         verbose:bool=True, # print what to expect, show a bar for many pictures
     ):
-        self.encoder, self.rule, self.whiten, self.how, self.cells = encoder, rule, whiten, how, cells
-        self.size, self.candidates, self.none_of_these = size, candidates, none_of_these
+        self.encoder, self.rule, self.whiten, self.how = encoder, rule, whiten, how
+        self.cells, self.size, self.candidates = cells, size, candidates
+        self.none_of_these = none_of_these
         self.batch_size, self.cache, self.seed = batch_size, cache, seed
         self.device, self.verbose = device, verbose
 
@@ -143,7 +144,7 @@ def _features(self:FewShotClassifier, images, folder):
 @patch
 def _embed(self:FewShotClassifier, pictures, kept=None, broken=None):
     """The features of pictures, batch by batch. `kept` gets what `explain` needs of each picture
-    and when it was taken; the positions of those that cannot be read go to `broken`, or they raise"""
+    and when it was taken; the positions of those that cannot be read go to `broken`, or raise"""
     if not len(pictures): raise ValueError('X holds no picture: give one at least')
     starts, folder = range(0, len(pictures), self.batch_size), self._cache_folder()
     if self.verbose and len(starts) > 3: starts = progress_bar(starts, leave=False)

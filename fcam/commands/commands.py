@@ -280,8 +280,8 @@ def _predict(clf, paths, folder, words, notes):
     checked = {}
     if 'check' in words:
         checked = dict(checked=clf.score(user_path(words['check'])))
-        log.line(f'{100*checked["checked"]:.1f} % of the images in {words["check"]} are named rightly',
-                 always=True)
+        log.line(f'{100*checked["checked"]:.1f} % of the images in {words["check"]} are named '
+                 'rightly', always=True)
     record.result(results=rows, **checked)
     explained = paths[:words.get('figures', 20)]
     for i, path in enumerate(explained):

@@ -169,7 +169,8 @@ option_limits = dict( # of options that are no settings: an interval, or the wor
     n_way='[2, inf)', n_shot='[1, inf)', n_episodes='[1, 1000000]', emd_episodes='[0, inf)',
     figures='[0, inf)', seeds='[1, 100]', seed='[0, 4294967295]', split_seed='[0, 4294967295]',
     none_of_these='(0, 0.5]', precision=precisions, preset=tuple(presets),
-    baseline=RuleName('all'), rule=RuleName('whole_and_parts', 'metric', 'structured_fc', transductive=False))
+    baseline=RuleName('all'),
+    rule=RuleName('whole_and_parts', 'metric', 'structured_fc', transductive=False))
 
 # %% ../../nbs/commands/options.ipynb #e60ea9fd
 def check_data(
