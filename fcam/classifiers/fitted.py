@@ -100,11 +100,12 @@ def _estimate(self:FittedRule, right, losses, known, groups):
     "What was right of the pictures held out, classes counting alike, and its interval over groups"
     weights = 1/np.bincount(known)[known]
     accuracy = float(np.average(right, weights=weights))
-    apart = np.bincount(groups, weights*(right - accuracy))     # of each group
-    self.estimate_ = dict(
-        accuracy=100*accuracy, ci95=196*float(np.square(apart).sum()**0.5/weights.sum()),
+    apart, n_groups = np.bincount(groups, weights*(right - accuracy)), len(np.unique(groups))
+    doubt = (weights.sum()/n_groups)**2*(accuracy**2 + (1 - accuracy)**2)
+    self.estimate_ = dict(accuracy=100*accuracy,
+        ci95=196*float((np.square(apart).sum() + doubt)**0.5/weights.sum()),
         log_loss=float(np.average(losses, weights=weights)), n_pictures=len(known),
-        n_groups=len(np.unique(groups)), n_classes=len(np.unique(known)))
+        n_groups=n_groups, n_classes=len(np.unique(known)))
 
 @patch
 def report(self:FittedRule)->str: # two lines
