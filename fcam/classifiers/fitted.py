@@ -77,7 +77,8 @@ def _find(self:FittedRule, groups):
     self.rule_, self.whiten_ = default if auto else self.rule, self.whiten
     if self.whiten is None: self.whiten_ = auto
     counts, alike = np.bincount(bank.labels), needs_equal(self.rule_)
-    if alike: groups = np.arange(len(bank.labels))              # of each class equally many
+    several = len(np.unique(groups)) > len(counts)              # groups of some class
+    if alike or not several: groups = np.arange(len(bank.labels))   # picture by picture
     most = int(np.clip(20_000//len(counts), 50, 500))           # pictures that are held out in all
     if alike: most = np.inf
     found = []
@@ -91,7 +92,7 @@ def _find(self:FittedRule, groups):
         scores, known, held, near = map(np.concatenate, zip(*found))
         self.temperature_, losses = fit_temperature(scores, known, self.temperature_)
         self.temperature_ *= 1 - 1/counts.mean()**2             # fitted with a picture less
-        self._estimate(scores.argmax(1) == known, losses, known, held)
+        if several: self._estimate(scores.argmax(1) == known, losses, known, held)
     if self.verbose: print(self.report())
     if self.none_of_these is not None: self._find_threshold(near if found else ())
 
@@ -112,9 +113,9 @@ def report(self:FittedRule)->str: # two lines
     "The rule, and how many new pictures it should name rightly"
     rule, found = f'rule: {self.rule_}' + ', whitened'*bool(self.whiten_), self.estimate_
     n_classes = len(np.unique(self.bank_.labels))
-    advice = 'give pictures from another place or day'
+    advice = 'give pictures from another place or day, or name groups'
     if found is None: return (f'{rule}\nhow many new pictures are named rightly cannot be said: '
-                              f'the pictures of each class were taken beside each other; {advice}')
+        f'the pictures of each class look as if taken beside each other; {advice}')
     alone = n_classes - found['n_classes']
     alone = f'; of {alone} classes with one group nothing can be said: {advice}'*bool(alone)
     return (f'{rule}\nabout {found["accuracy"]:.0f} ± {found["ci95"]:.0f} % of new pictures named '
@@ -141,7 +142,7 @@ def _default_temperature(self:FittedRule, rng):
 def _find_threshold(self:FittedRule, known):
     "By the cosines `known` of pictures held out: below it a picture is of none of the classes"
     if not len(known): raise ValueError('none_of_these is measured by pictures that are held out, '
-        'and no class has two, taken apart: give pictures from another place, or leave it out')
+        'and no class has two: give a second picture, or leave it out')
     self.threshold_ = float(np.quantile(known, self.none_of_these, method='median_unbiased'))
     order = np.random.default_rng(self.seed).permutation(len(self.bank_.labels))
     some = self.bank_.take(order[:2000])

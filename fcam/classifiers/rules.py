@@ -44,14 +44,15 @@ class Baseline(nn.Module):
         lead = torch.broadcast_shapes(support.shape[:-4], query.shape[:-3])
         kind = torch.promote_types(torch.float32, torch.promote_types(support.dtype, query.dtype))
         def tasks(x, *size): return x.to(kind).expand(*lead, *size).reshape(lead.numel(), *size)
+        def fine(x): return x.is_cuda or bool(x.isfinite().all())      # a GPU is not waited for
         with torch.autocast(query.device.type, enabled=False):
             sets = tasks(support, *support.shape[-4:]), tasks(query, *query.shape[-3:])
-            parts = zip(*(x.split(self.at_once) for x in sets))
-            scores = torch.cat([self.scores(*part) for part in parts])
-        if not scores.is_cuda and not bool(scores.isfinite().all()):
-            raise ValueError(f'{self.label} has scores that are not finite: look for a NaN or an '
-                             'overflow in the features')
-        return scores.reshape(*lead, *scores.shape[-2:])
+            if all(map(fine, sets)):
+                parts = zip(*(x.split(self.at_once) for x in sets))
+                scores = torch.cat([self.scores(*part) for part in parts])
+                if fine(scores): return scores.reshape(*lead, *scores.shape[-2:])
+        raise ValueError(f'{self.label} has scores that are not finite: look for a NaN or an '
+                         'overflow in the features')
 
     def scores(self,
         support:Tensor, # `(tasks, n_way, n_shot, n, n_features)`
