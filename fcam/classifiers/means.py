@@ -177,7 +177,7 @@ class LogisticRegression(Baseline):
         def unit(x): return F.normalize(x.detach().cpu().double(), dim=-1).numpy()
         x = unit(images)
         basis = np.linalg.qr(x.T)[0] if len(x) < x.shape[1] else np.eye(x.shape[1])
-        model = Logistic(C=self.C, max_iter=1000, class_weight='balanced')
+        model = Logistic(C=self.C, max_iter=1000, tol=1e-6, class_weight='balanced')
         with warnings.catch_warnings():                         # of a class with one picture
             warnings.filterwarnings('ignore', 'The number of unique')
             model.fit(x@basis, labels)
