@@ -117,7 +117,7 @@ def report(self:FittedRule)->str: # two lines
     if found is None: return (f'{rule}\nhow many new pictures are named rightly cannot be said: '
         f'the pictures of each class look as if taken beside each other; {advice}')
     alone = n_classes - found['n_classes']
-    alone = f'; of {alone} classes with one group nothing can be said: {advice}'*bool(alone)
+    alone = f'; nothing can be said of {alone} with one group each: {advice}'*bool(alone)
     return (f'{rule}\nabout {found["accuracy"]:.0f} ± {found["ci95"]:.0f} % of new pictures named '
             f'rightly, log loss {found["log_loss"]:.2f}: {found["n_pictures"]} pictures were held '
             f'out, with those taken beside them, in {found["n_groups"]} groups of '
