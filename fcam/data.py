@@ -327,11 +327,8 @@ def tiered_imagenet(cls:FewShotData,
 @delegates(FewShotData.from_files, but=['name', 'left_out'])
 def cub(cls:FewShotData,
     path, # folder CUB_200_2011, or the one that holds it
-    crop:bool=True, # cut the box of the bird out
     stats='imagenet', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the images
-    splits='cub', # other class lists: a dict or a JSON file
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 100, 50 and 50 classes of about 59 images
-    "CUB-200-2011 with FEAT's class lists; `FileNotFoundError` or `ValueError` for what is missing"
-    files = cub_layout(path, crop, splits)
-    return _as_benchmark(cls.from_files(files, 'cub', stats, **kwargs))
+    "The birds of CUB-200-2011 by their boxes, FEAT's class lists; `FileNotFoundError` for no data"
+    return _as_benchmark(cls.from_files(cub_layout(path), 'cub', stats, **kwargs))
