@@ -5,7 +5,8 @@
 DATA holds `train` and `test` with a folder of pictures for each class, CACHE keeps the features.
 An encoder is a name for `named_encoder` or a packaged model; `squeezenet=FILE` takes the weights of
 SqueezeNet's authors from a file of safetensors. Each has a JSON in `nbs/results/photographs/`, of
-what is missing there; the draws of the support are in `draws.json` beside them."""
+what is missing there; the draws of the support are in `draws.json` beside them. Of a DATA without
+`train`, such as the test classes of CIFAR-FS, tasks of five classes are drawn."""
 import json
 import sys
 import time
@@ -54,7 +55,7 @@ def encoder_of(name):
 
 def features(encoder, name, data, part, cache):
     "All pictures of a part of the data, embedded once"
-    kept = cache/f'{name}-{part}.pt'
+    kept = cache/f'{data.name}-{name}-{part}.pt'
     if not kept.exists():
         classes, banks, labels = sorted(p for p in (data/part).iterdir()), [], []
         files = [(c, file) for c, folder in enumerate(classes) for file in sorted(folder.iterdir())]
@@ -153,6 +154,24 @@ def unknown(train, test, draws, encoder):
     return found
 
 
+def small_tasks(bank, encoder, n_tasks=500):
+    "Percent right of each task of five classes, by rule and pictures a class"
+    found, rng, n_classes = {}, np.random.default_rng(0), len(np.unique(bank.labels))
+    centre = getattr(encoder, 'score_temperature', None) is None
+    for k in (1, 5):
+        for _ in range(n_tasks):
+            rows = np.array([rng.permutation(np.flatnonzero(bank.labels == c))[:k + 15]
+                             for c in rng.permutation(n_classes)[:5]])
+            support = taken(bank, rows[:, :k].ravel(), np.repeat(np.arange(5), k))
+            query = taken(bank, rows[:, k:].ravel(), np.repeat(np.arange(5), 15))
+            for rule, whiten in ('cosine', 0), ('metric', 0), ('whole_and_parts', 1):
+                scores = ClassScores(rule, support, encoder.metric, whiten=whiten, centre=centre)
+                right = 100*float((scores(query).argmax(1) == query.labels).mean())
+                name = rule + ', whitened'*whiten
+                found.setdefault(name, {}).setdefault(str(k), []).append(round(right, 1))
+    return found
+
+
 if __name__ == '__main__':
     data, cache = Path(sys.argv[1]), Path(sys.argv[2])
     torch.set_num_threads(1)
@@ -162,6 +181,10 @@ if __name__ == '__main__':
         name = given.partition('=')[0].rpartition('/')[2].rpartition(':')[2]
         encoder, file = encoder_of(given), results/f'{name}.json'
         known = json.loads(file.read_text()) if file.exists() else {}
+        if not (data/'train').exists():
+            known['tasks'] = small_tasks(features(encoder, name, data, 'test', cache), encoder)
+            write_json(file, **known)
+            continue
         train, test = (features(encoder, name, data, part, cache) for part in ('train', 'test'))
         parts = dict(
             accuracy=lambda: accuracies(train, test, drawn['random'], encoder, known['accuracy']),
