@@ -29,7 +29,7 @@ from fcam.model import load_fcam
 results = Path(__file__).parents[1]/'results'/'photographs'
 shots = 1, 2, 3, 5
 plain = 'cosine', 'metric', 'whole_and_parts', 'logistic_regression', 'gda'
-slow = 'frn', 'simpleshot', 'dn4'                               # with 1 and 5 pictures, 10 draws
+slow = 'frn', 'simpleshot', 'dn4', 'unbalanced_sinkhorn'        # with 1 and 5 pictures, 10 draws
 unwhitened = 'logistic_regression', 'gda', 'simpleshot', 'dn4'
 
 
@@ -79,7 +79,7 @@ def accuracies(train, test, draws, encoder, found):
     for k in shots:
         missing = {}
         for rule, whiten in product(plain + slow*(k in (1, 5)), (False, True)):
-            senseless = k == 1 and (rule == 'gda' or whiten and rule == 'frn')
+            senseless = k == 1 and (rule == 'gda' or whiten and rule in slow)
             if senseless or whiten and rule in unwhitened: continue
             if str(k) not in found.get(rule + ', whitened'*whiten, {}): missing[rule, whiten] = []
         for i, draw in enumerate(draws*bool(missing)):
