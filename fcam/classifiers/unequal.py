@@ -67,9 +67,10 @@ def kept_bank(
     names = [sha256(f'{o.mode} {o.size}'.encode() + o.tobytes()).hexdigest() for o in images]
     files, found = [Path(folder)/f'{name}.features' for name in names], {}
     for i, file in enumerate(files):                            # digest and safetensors
-        content = file.read_bytes() if file.is_file() else b''
+        if not file.is_file(): continue
+        content = file.read_bytes()
         if content[:32] == sha256(content[32:]).digest(): found[i] = load(content[32:])
-        elif file.is_file(): warnings.warn(f'{file} is damaged: its features are computed again')
+        else: warnings.warn(f'{file} is damaged: its features are computed again')
     missing = [i for i in range(len(images)) if i not in found]
     if missing: bank = embedded([images[i] for i in missing])
     for row, i in enumerate(missing):
