@@ -6,6 +6,7 @@
 __all__ = ['Bank', 'kept_bank', 'class_cosines', 'needs_equal', 'ClassScores', 'picture_groups', 'hold_out', 'fit_temperature']
 
 # %% ../../nbs/classifiers/unequal.ipynb #3627e4ad
+import warnings
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
-from safetensors.torch import load_file
+from safetensors.torch import load, save
 from scipy.optimize import minimize_scalar
 from scipy.sparse.csgraph import connected_components
 from scipy.special import log_softmax
@@ -26,7 +27,7 @@ from .means import whitening
 from .named import baseline, baselines
 from .rules import OfMetric
 from ..core.device import eval_mode
-from ..core.files import save_tensors
+from ..core.files import write_file
 from ..episodes import structured_fc
 
 # %% ../../nbs/classifiers/unequal.ipynb #446d1aa1
@@ -59,21 +60,27 @@ class Bank(NamedTuple):
 # %% ../../nbs/classifiers/unequal.ipynb #c31ed948
 def kept_bank(
     images:list, # Pillow images
-    folder, # that holds a file for each picture, `DIGEST.safetensors`; made where it is not there
+    folder, # that holds a file for each picture, `DIGEST.features`; made where it is not there
     embedded:callable, # gives the `Bank` of some images
 )->Bank: # on the CPU
     "The features of images: those that the folder has, and the others, which are kept there"
     names = [sha256(f'{o.mode} {o.size}'.encode() + o.tobytes()).hexdigest() for o in images]
-    files = [Path(folder)/f'{name}.safetensors' for name in names]
-    found = {i: load_file(file) for i, file in enumerate(files) if file.is_file()}
+    files, found = [Path(folder)/f'{name}.features' for name in names], {}
+    for i, file in enumerate(files):                            # digest and safetensors
+        if not file.is_file(): continue
+        content = file.read_bytes()
+        if content[:32] == sha256(content[32:]).digest(): found[i] = load(content[32:])
+        else: warnings.warn(f'{file} is damaged: its features are computed again')
     missing = [i for i in range(len(images)) if i not in found]
     if missing: bank = embedded([images[i] for i in missing])
     for row, i in enumerate(missing):
-        found[i] = {name: o[row].cpu() for name, o in bank._asdict().items() if o is not None}
+        found[i] = {name: o[row].cpu().contiguous().clone()
+                    for name, o in bank._asdict().items() if o is not None}
+        content = save(found[i])
         with suppress(OSError):                                 # others may write the same file
             Path(folder).mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(dir=folder, prefix='.') as own:
-                save_tensors(found[i], Path(own)/'new').replace(files[i])
+                write_file(Path(own)/'new', sha256(content).digest() + content).replace(files[i])
     found = [found[i] for i in range(len(images))]
     return Bank(**{name: torch.stack([one[name] for one in found]) for name in found[0]})
 
