@@ -137,7 +137,8 @@ class ClassScores:
             labels = labels.to(unit.device)
             means = _class_means(unit, labels)
             self.whitened = whitening(unit - means[labels])
-            self.centre = self.whitened(means).mean(0)*(centre and names[-1] in ('cosine', 'metric'))
+            centre = centre and names[-1] in ('cosine', 'metric')
+            self.centre = self.whitened(means).mean(0)*centre
         self.support, counts = self._features(support), np.bincount(support.labels)
         self.together, self.trained = needs_equal(name), None
         if self.together and len(set(counts)) > 1: raise ValueError(
