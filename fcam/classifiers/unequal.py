@@ -148,6 +148,9 @@ def _shots(self:ClassScores, name, metric, sfc, n_draws):
     "A rule, and the pictures of each class that it gets, `(n_classes, k, n, d)` in each draw"
     if name in ('metric', 'structured_fc'): rule = OfMetric(metric)
     elif name == 'simpleshot': rule = baseline(name, mean=self.support.whole.mean(0))
+    elif name == 'frn':
+        size = self.support.local.float().square().mean().sqrt().item()
+        rule = baseline(name, size=size or 1.)
     else: rule = baseline(name).to(self.support.whole)
     sets = self.support.whole[:, None] if rule.whole else self.support.local
     draws = [sets[torch.as_tensor(rows)] for rows in _draws(self.support.labels, n_draws)]
