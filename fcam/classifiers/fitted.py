@@ -56,8 +56,8 @@ class FittedRule:
         n_draws:int=10, # as for `ClassScores`
     )->ClassScores: # called with a `Bank`
         "What scores pictures by a rule, with the settings of this classifier"
-        return ClassScores(name, support, self.metric_, self.candidates, self.sfc_,
-                           self.whiten_, n_draws)
+        return ClassScores(name, support, self.metric_, self.candidates, self.sfc_, self.whiten_,
+                           n_draws, centre=self.score_temperature_ is None)
 
     def answers(self,
         banks, # of new pictures, one or more

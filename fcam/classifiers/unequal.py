@@ -119,20 +119,23 @@ class ClassScores:
         sfc:dict=None, # settings of `structured_fc`, for the rule of that name
         whiten:bool=False, # features times the root of the common precision, as `whitening`
         n_draws:int=10, # of equally many pictures of unequal classes, at most
+        centre:bool=False, # whitened features minus the mean of the classes, for rules by cosines
     ):
         "`ValueError` for a rule that these classes do not allow"
         if name == 'gda': name, whiten = 'euclidean', True      # which is the same
+        names = ['cosine', 'metric'] if name == 'whole_and_parts' else [name]
         self.whitened, self.candidates = None, candidates
         if whiten:
             unit, labels = F.normalize(support.whole, dim=-1), torch.as_tensor(support.labels)
             labels = labels.to(unit.device)
-            self.whitened = whitening(unit - _class_means(unit, labels)[labels])
+            means = _class_means(unit, labels)
+            self.whitened = whitening(unit - means[labels])
+            self.centre = self.whitened(means).mean(0)*(centre and names[-1] in ('cosine', 'metric'))
         self.support, counts = self._features(support), np.bincount(support.labels)
         self.together, self.trained = needs_equal(name), None
         if self.together and len(set(counts)) > 1: raise ValueError(
             f'{name} needs as many pictures of every class, not {counts.min()} to {counts.max()}')
         self.n_classes = len(counts)
-        names = ['cosine', 'metric'] if name == 'whole_and_parts' else [name]
         if name == 'logistic_regression':
             self.trained = baseline(name).trained(self.support.whole, support.labels)
         else: self.rules = [self._shots(o, metric, sfc, n_draws) for o in names]
@@ -140,8 +143,8 @@ class ClassScores:
         "The features of a bank as the rule gets them"
         if self.whitened is None: return bank
         length = bank.whole.norm(dim=-1, keepdim=True).clamp_min(1e-12)
-        return bank._replace(whole=self.whitened(bank.whole/length),
-                             local=self.whitened(bank.local/length[:, None]))
+        return bank._replace(whole=self.whitened(bank.whole/length) - self.centre,
+                             local=self.whitened(bank.local/length[:, None]) - self.centre)
 
 @patch
 def _shots(self:ClassScores, name, metric, sfc, n_draws):
