@@ -236,7 +236,7 @@ def fit_temperature(
     scores, # `(n_pictures, n_classes)`, minus infinity for what is no candidate
     labels, # `(n_pictures,)`, in 0..n_classes-1
     centre, # the temperature that would be taken without these scores
-    spread=1., # standard deviation of the temperature's logarithm before any score is seen
+    spread=0.5, # standard deviation of the temperature's logarithm before any score is seen
 )->tuple: # the temperature, and the loss of each picture `(n_pictures,)`
     "By which scores are divided: the most probable, classes counting alike"
     n, lowest = len(labels), np.where(np.isfinite(scores), scores, np.inf).min(1, keepdims=True)
