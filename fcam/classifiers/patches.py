@@ -100,8 +100,10 @@ class FRN(Baseline):
         alpha:float=0., # logarithm of the strength of the ridge, over patches/features
         beta:float=0., # logarithm of the factor on what is rebuilt
         temperature:float=1., # factor on the scores, > 0
+        size:float=1., # root mean square of the features, which are divided by it
     ):
         super().__init__()
+        self.size = check_number('size', size, '(0, inf)')
         check_number('temperature', temperature, '(0, inf)')
         for name, value in dict(alpha=alpha, beta=beta, temperature=temperature).items():
             value = check_number(name, value, '(-inf, inf)')
@@ -109,7 +111,7 @@ class FRN(Baseline):
 
     def scores(self, support, query):
         rows, (n, d) = support.flatten(2, 3), query.shape[2:]
-        rows, query = rows/d**0.5, query/d**0.5
+        rows, query = (x/(self.size*d**0.5) for x in (rows, query))
         alpha, beta, temperature = (o.to(rows) for o in (self.alpha, self.beta, self.temperature))
         error = _error_by_rows if rows.shape[2] <= d else _error_by_features
         strength = rows.shape[2]/d*alpha.exp()+1e-6

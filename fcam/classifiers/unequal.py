@@ -159,6 +159,9 @@ def _shots(self:ClassScores, name, metric, sfc, n_draws):
     "A rule, and the pictures of each class that it gets, `(n_classes, k, n, d)` in each draw"
     if name in ('metric', 'structured_fc'): rule = OfMetric(metric)
     elif name == 'simpleshot': rule = baseline(name, mean=self.support.whole.mean(0))
+    elif name == 'frn':
+        size = self.support.local.float().square().mean().sqrt().item()
+        rule = baseline(name, size=size or 1.)
     else: rule = baseline(name).to(self.support.whole)
     sets = self.support.whole[:, None] if rule.whole else self.support.local
     draws = [sets[torch.as_tensor(rows)] for rows in _draws(self.support.labels, n_draws)]
@@ -241,7 +244,7 @@ def fit_temperature(
     scores, # `(n_pictures, n_classes)`, minus infinity for what is no candidate
     labels, # `(n_pictures,)`, in 0..n_classes-1
     centre, # the temperature that would be taken without these scores
-    spread=1., # standard deviation of the temperature's logarithm before any score is seen
+    spread=0.5, # standard deviation of the temperature's logarithm before any score is seen
 )->tuple: # the temperature, and the loss of each picture `(n_pictures,)`
     "By which scores are divided: the most probable, classes counting alike"
     n, lowest = len(labels), np.where(np.isfinite(scores), scores, np.inf).min(1, keepdims=True)
