@@ -37,9 +37,12 @@ class FittedRule:
         self.bank_, self.sfc_ = bank, getattr(encoder, 'sfc', None)
         self.metric_ = cell_metric(bank.whole.shape[1]) if encoder is None else encoder.metric
         self.score_temperature_ = getattr(encoder, 'score_temperature', None)
-        if found is None: self._find(picture_groups(bank) if groups is None else groups)
-        else: vars(self).update(found)
+        auto, parts = self.rule == 'auto', bank.local.shape[1] > 1
+        self.rule_ = ('whole_and_parts' if parts else 'cosine') if auto else self.rule
+        self.whiten_ = auto if self.whiten is None else self.whiten
+        vars(self).update(found or {})
         self.scores_ = self.class_scores(self.rule_, bank)
+        if found is None: self._find(picture_groups(bank) if groups is None else groups)
         return self
 
     def __getstate__(self):
@@ -75,11 +78,8 @@ class FittedRule:
 # %% ../../nbs/classifiers/fitted.ipynb #31018c4e
 @patch
 def _find(self:FittedRule, groups):
-    "Rule, temperature, estimate and threshold, by groups of pictures that are held out"
-    bank, rng, auto = self.bank_, np.random.default_rng(self.seed), self.rule == 'auto'
-    default = 'whole_and_parts' if bank.local.shape[1] > 1 else 'cosine'
-    self.rule_, self.whiten_ = default if auto else self.rule, self.whiten
-    if self.whiten is None: self.whiten_ = auto
+    "Temperature, estimate and threshold, by groups of pictures that are held out"
+    bank, rng = self.bank_, np.random.default_rng(self.seed)
     counts, alike = np.bincount(bank.labels), needs_equal(self.rule_)
     several = len(np.unique(groups)) > len(counts)              # groups of some class
     if alike or not several: groups = np.arange(len(bank.labels))   # picture by picture
@@ -137,7 +137,7 @@ def _default_temperature(self:FittedRule, rng):
     n_scores = dict(metric=1, structured_fc=1, whole_and_parts=2).get(self.rule_)
     if n_scores and self.score_temperature_: return n_scores/self.score_temperature_
     some = self.bank_.take(rng.permutation(len(self.bank_.labels))[:50])
-    scores = self.class_scores(self.rule_, self.bank_)(some)
+    scores = self.scores_(some)
     own, others = (np.arange(len(scores)), some.labels), np.isfinite(scores)
     least = 1e-6*np.abs(scores[others]).max()                   # what rounding may be
     others[own] = False
