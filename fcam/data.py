@@ -93,8 +93,7 @@ def _checked_statistics(stats):
     mean, std = (torch.as_tensor(np.asarray(o), dtype=torch.float) for o in stats)
     three = mean.shape == std.shape == (3,)
     if not (three and ((mean >= 0) & (mean <= 1) & (std > 0) & std.isfinite()).all()):
-        raise ValueError('stats is (mean, std), three numbers each, for images in [0, 1]: divide '
-                         'those in 0..255 by 255')
+        raise ValueError('stats is (mean, std), three numbers each, of images in [0, 1]')
     return mean, std
 
 # %% ../nbs/02_data.ipynb #0b2b62d8
@@ -246,16 +245,15 @@ def from_files(cls:FewShotData,
 def from_folder(cls:FewShotData,
     path, # class folders, or train, val and test folders of them
     splits=None, # dict from set to class names, JSON file of one, or a shipped one ('cifar_fs')
-    size=None, # None: large photographs reduced; 'full'; int: the shorter side; (height, width)
     seed:int=0, # divides the classes where neither `splits` nor folders do
     name:str|None=None, # said in tables; None: the name of the folder
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData:
     "Data from folders; `FileNotFoundError`, or `ValueError` that names the class or file at fault"
     left_out = {}
-    files = folder_layout(path, splits, seed, left_out, kwargs.get('skip_broken', False))
+    files = folder_layout(path, splits, seed, left_out)
     name = name or Path(os.path.expanduser(path)).resolve().name
-    return cls.from_files(files, name, size=size, left_out=left_out, **kwargs)
+    return cls.from_files(files, name, left_out=left_out, **kwargs)
 
 # %% ../nbs/02_data.ipynb #2dcc6087
 @patch
@@ -288,7 +286,6 @@ def fc100(cls:FewShotData,
     "FC100 (Oreshkin et al. 2018); `FileNotFoundError` if CIFAR-100 is not there"
     return _cifar(cls, 'fc100', path, **kwargs)
 
-# %% ../nbs/02_data.ipynb #968d889d
 @patch(cls_method=True)
 @delegates(omniglot_arrays)
 def omniglot(cls:FewShotData,
@@ -330,11 +327,8 @@ def tiered_imagenet(cls:FewShotData,
 @delegates(FewShotData.from_files, but=['name', 'left_out'])
 def cub(cls:FewShotData,
     path, # folder CUB_200_2011, or the one that holds it
-    crop:bool=True, # cut the box of the bird out
     stats='imagenet', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the images
-    splits='cub', # other class lists: a dict or a JSON file
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 100, 50 and 50 classes of about 59 images
-    "CUB-200-2011 with FEAT's class lists; `FileNotFoundError` or `ValueError` for what is missing"
-    files = cub_layout(path, crop, splits)
-    return _as_benchmark(cls.from_files(files, 'cub', stats, **kwargs))
+    "The birds of CUB-200-2011 by their boxes, FEAT's class lists; `FileNotFoundError` for no data"
+    return _as_benchmark(cls.from_files(cub_layout(path), 'cub', stats, **kwargs))

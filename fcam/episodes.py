@@ -26,19 +26,6 @@ class Episodes(NamedTuple):
     support:Tensor # `(n_episodes, n_way, n_shot)`, positions of images
     query:Tensor # `(n_episodes, n_way, n_query)`, positions of other images
 
-# %% ../nbs/08_episodes.ipynb #7d9494e9
-def _check_task(labels, n_way, n_shot, n_query, classes=None):
-    "The number of images of each class; `ValueError` where a task cannot be drawn"
-    for name, n in dict(n_way=n_way, n_shot=n_shot, n_query=n_query).items(): check_count(name, n)
-    counts = np.bincount(labels)
-    if n_way > len(counts): raise ValueError(f'{n_way}-way tasks need {n_way} classes and there '
-        f'are {len(counts)}: lower n_way or add classes')
-    short = counts.argmin()
-    if counts[short] < n_shot + n_query: raise ValueError(
-        f'class {classes[short] if classes else short!r} has {counts[short]} images, fewer than '
-        f'n_shot + n_query = {n_shot} + {n_query}: lower one of them or add images')
-    return counts
-
 # %% ../nbs/08_episodes.ipynb #8cc09293
 def sample_episodes(
     labels:Tensor, # `(n_images,)`, integers in `0..n_classes-1`
@@ -53,7 +40,14 @@ def sample_episodes(
     labels = np.asarray(torch.as_tensor(labels).cpu())
     check_count('n_episodes', n_episodes, '[1, 1000000]')
     check_seed(seed)
-    counts = _check_task(labels, n_way, n_shot, n_query=n_query, classes=classes)
+    for name, n in dict(n_way=n_way, n_shot=n_shot, n_query=n_query).items(): check_count(name, n)
+    counts = np.bincount(labels)
+    if n_way > len(counts): raise ValueError(f'{n_way}-way tasks need {n_way} classes and there '
+        f'are {len(counts)}: lower n_way or add classes')
+    short = counts.argmin()
+    if counts[short] < n_shot + n_query: raise ValueError(
+        f'class {classes[short] if classes else short!r} has {counts[short]} images, fewer than '
+        f'n_shot + n_query = {n_shot} + {n_query}: lower one of them or add images')
     by_class, starts = np.argsort(labels, kind='stable'), np.cumsum(counts) - counts
     rng = np.random.RandomState(seed)
     picks = np.empty((n_episodes, n_way, n_shot + n_query), dtype=np.int64)
@@ -153,78 +147,49 @@ def mean_prototypes(
     _check_support(support, check)
     return support.mean(-3)
 
-# %% ../nbs/08_episodes.ipynb #56f8d155
-def _support_orders(n_support, n_epochs, n_tasks, seed):
-    "Random orders of the support, `(n_epochs, n_tasks, n_support)`; `seed` is one or one a task"
-    def stream(seed):
-        generator = torch.Generator().manual_seed(seed)
-        orders = torch.empty(n_epochs, n_support, dtype=torch.long)
-        for order in orders: order.copy_(torch.randperm(n_support, generator=generator))
-        return orders
-    if not isinstance(seed, (list, tuple)):
-        return stream(check_seed(seed))[:, None].expand(-1, n_tasks, -1)
-    return torch.stack([stream(check_seed(one)) for one in seed], 1)
-
-# %% ../nbs/08_episodes.ipynb #270065b4
-def _support_eps(metric, support, proto, eps, lead=()):
-    "eps of each support image with each class, `(tasks, n_support, n_way)`, or None"
-    if not hasattr(metric, 'pair_eps'):
-        if eps is not None: raise ValueError(f'{type(metric).__name__} has no eps: leave it out')
-        return None
-    if isinstance(eps, Tensor):
-        pairs = support.shape[1], proto.shape[1]
-        eps = eps.expand(*lead, *pairs).reshape(len(support), *pairs)
-    with torch.no_grad(): return metric.pair_eps(support, proto, eps)
-
 # %% ../nbs/08_episodes.ipynb #722662d7
-def _fit(tasks, proto, metric, eps, orders, score_temperature, lr, bs, momentum, dampening):
+def _fit(tasks, proto, metric, eps, orders, score_temperature, lr):
     "SGD on `proto` `(tasks, n_way, n, d)` over the images `tasks` `(tasks, n_way * n_shot, n, d)`"
     step, buffer = -lr*proto.square().sum(-1).mean((1, 2))[:, None, None, None], None
     n_way, n_shot = proto.shape[1], tasks.shape[1]//proto.shape[1]
     labels = torch.arange(n_way, device=proto.device).repeat_interleave(n_shot)
-    task = torch.arange(len(tasks), device=proto.device)[:, None]
     for order in orders.to(proto.device):
-        for index in order.split(bs, -1):
+        for index in order.split(4):
             proto = proto.detach().requires_grad_()
-            held = () if eps is None else (eps[task, index],)
-            logits = (score_temperature*metric(tasks[task, index], proto, *held)).flatten(0, 1)
-            loss = F.cross_entropy(logits, labels[index].flatten(), reduction='sum')
-            gradient, = torch.autograd.grad(loss/index.shape[1], proto)
+            held = () if eps is None else (eps[:, index],)
+            logits = (score_temperature*metric(tasks[:, index], proto, *held)).flatten(0, 1)
+            loss = F.cross_entropy(logits, labels[index].repeat(len(tasks)), reduction='sum')
+            gradient, = torch.autograd.grad(loss/len(index), proto)
             if buffer is None: buffer = gradient
-            else: buffer.mul_(momentum).add_(gradient, alpha=1 - dampening)
+            else: buffer.mul_(0.9).add_(gradient, alpha=0.1)    # momentum and dampening of 0.9
             proto = torch.addcmul(proto.detach(), step, buffer)
     return proto.detach()
 
-# %% ../nbs/08_episodes.ipynb #83bbf6c4
 def structured_fc(
     support:Tensor, # `(..., n_way, n_shot, n, n_features)`; leading dimensions are tasks
     metric:nn.Module, # `metric(query, proto)`, or `metric(query, proto, eps)` if it has `pair_eps`
     score_temperature:float=12.5, # factor on the scores in the cross-entropy
     n_epochs:int=100, # passes over the support
     lr:float=1., # relative to the mean squared length of the patches of the task's mean prototypes
-    bs:int=4, # support images a step
-    momentum:float=0.9, # of SGD, in [0, 1)
-    dampening:float=0.9, # of the momentum, in [0, 1]
-    eps:float|Tensor|None=None, # held, `(..., n_way * n_shot, n_way)`; None: the metric's, once
-    seed:int|list[int]=0, # of the order of the support; a list gives each task its own
+    seed:int=0, # of the order of the support
 )->Tensor: # `(..., n_way, n, n_features)`, no gradient
     "Prototypes trained on the support; for one shot the mean; `ValueError` for bad input"
     _check_support(support)
     check_count('n_epochs', n_epochs, '[0, inf)')
+    check_seed(seed)
     for name, value in dict(lr=lr, score_temperature=score_temperature).items():
         check_number(name, value, '(0, inf)')
-    check_number('momentum', momentum, '[0, 1)')
-    check_number('dampening', dampening, '[0, 1]')
-    sgd = dict(lr=lr, bs=check_count('bs', bs), momentum=momentum, dampening=dampening,
-               score_temperature=score_temperature)
     lead, (n_way, n_shot) = support.shape[:-4], support.shape[-4:-2]
     with torch.inference_mode(False), torch.enable_grad():
         dtype = torch.promote_types(support.dtype, torch.float32)  # steps are lost in 16 bits
         tasks = support.detach().to(dtype, copy=True)
         tasks = tasks.reshape(lead.numel(), n_way*n_shot, *support.shape[-2:])
         proto = mean_prototypes(tasks.unflatten(1, (n_way, n_shot)))
-        if n_shot > 1 and len(tasks):
-            eps = _support_eps(metric, tasks, proto, eps=eps, lead=lead)
-            orders = _support_orders(n_way*n_shot, n_epochs, n_tasks=len(tasks), seed=seed)
-            proto = _fit(tasks, proto, metric, eps=eps, orders=orders, **sgd)
+        if n_shot > 1 and len(tasks) and n_epochs:
+            generator, eps = torch.Generator().manual_seed(seed), None
+            orders = [torch.randperm(n_way*n_shot, generator=generator) for _ in range(n_epochs)]
+            if hasattr(metric, 'pair_eps'):                    # held for all steps
+                with torch.no_grad(): eps = metric.pair_eps(tasks, proto)
+            proto = _fit(tasks, proto, metric, eps, torch.stack(orders), lr=lr,
+                         score_temperature=score_temperature)
         return proto.reshape(*lead, *proto.shape[-3:])

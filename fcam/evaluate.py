@@ -82,35 +82,32 @@ def first(self:Accuracy,
 
 # %% ../nbs/09_evaluate.ipynb #41b8208a
 _pixels = dict(cpu=2**17, cuda=2**21)
-def _call_size(bs, patches):
-    "Patches, or cells, a forward call"
-    if bs is not None: return check_count('bs', bs)
+def _call_size(patches):
+    "Patches, or cells, a forward call: by their size and the device"
     return max(1, 3*_pixels.get(patches.device.type, 2**19)//patches.shape[1:].numel())
 
 @torch.no_grad()
-def _embed(encoder, patches, bs, precision):
+def _embed(encoder, patches, precision):
     "As `embed`, not checked, in the precision of the encoder's output"
     weights = (p.dtype for p in encoder.parameters() if p.is_floating_point())
     n_dims = 3 if patches.ndim > 3 else 1                      # of a patch, of a cell
     flat = patches.flatten(0, -1 - n_dims).to(next(weights, patches.dtype))
     with eval_mode(encoder), autocast(flat.device, precision):
-        features = torch.cat([encoder(part) for part in flat.split(_call_size(bs, flat))])
+        features = torch.cat([encoder(part) for part in flat.split(_call_size(flat))])
     return features.unflatten(0, patches.shape[:-n_dims])
 
 def _check_features(fine):
     "`ValueError` unless all features were finite"
-    if not fine: raise ValueError('the encoder gives features that are not finite: '
-                                  'its weights or the images are broken')
+    if not fine: raise ValueError('the features are not finite: look at the encoder or the images')
 
 def embed(
     encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`; used in eval mode
     patches:Tensor, # `(..., 3, size, size)`, or cells `(b, n, n_inputs)`, where the encoder is
-    bs:int=None, # patches a forward call; default: by their size and the device
     precision:str='float32', # 'float32', 'bfloat16' or 'float16': in which the encoder computes
 )->Tensor: # `(..., n_features)`, float32, without gradient
     "Features of patches; `ValueError` if they are not finite, or the precision is not to be had"
     precision = choose_precision(precision, patches.device)
-    features = _embed(encoder, patches, bs=bs, precision=precision).float()
+    features = _embed(encoder, patches, precision).float()
     _check_features(features.isfinite().all())
     return features
 
@@ -135,11 +132,9 @@ class FreshFeatures:
         store:ImageStore, # images of the classes to classify
         patches:RandomPatches, # how an image becomes n patches
         seed:int=0, # of the crops
-        bs:int=None, # patches a forward call; default: by their size and the device
         precision:str='float32', # 'float32', 'bfloat16' or 'float16': of encoder and metric
     ):
         check_seed(seed)
-        if bs is not None: check_count('bs', bs)
         store_attr()
         self.labels, self.classes, self.drawn = store.labels, store.classes, {}
         self.device = next((p.device for p in encoder.parameters()), store.device)
@@ -154,7 +149,7 @@ class FreshFeatures:
             pixels, sizes = self.store.batch(rows)
             generator = named_generator(self.seed, Stream.fresh_crops, episode)
             patches = self.patches(pixels.to(self.device), sizes, generator=generator)
-            found.append(embed(self.encoder, patches, bs=self.bs, precision=self.precision))
+            found.append(embed(self.encoder, patches, precision=self.precision))
         return torch.stack(found)
 
 # %% ../nbs/09_evaluate.ipynb #c4575ab9
@@ -170,7 +165,6 @@ def _portions(parts, bs):
         held, n = [tuple(o[whole:] for o in joined)], n%bs
     if n: yield tuple(torch.cat(o) for o in zip(*held))
 
-# %% ../nbs/09_evaluate.ipynb #0e2bd290
 class FeatureBank(FreshFeatures):
     "Each image embedded once a view, then looked up; `MemoryError` if there is no room for it"
     def __init__(self,
@@ -180,11 +174,10 @@ class FeatureBank(FreshFeatures):
         n_views:int=1, # draws of the n patches of an image
         seed:int=0, # of the crops and of the choice of views
         images:Tensor=None, # positions of the images that will be asked for; default: all
-        bs:int=None, # patches a forward call; default: by their size and the device
         progress:bool=False, # show a bar
         precision:str='float32', # as for `FreshFeatures`
     ):
-        super().__init__(encoder, store, patches, seed=seed, bs=bs, precision=precision)
+        super().__init__(encoder, store, patches, seed=seed, precision=precision)
         n_views = check_count('n_views', n_views)
         self.n_views = n_views if patches and patches.crops != 'grid' else 1    # or there is one
         images = torch.arange(len(store)) if images is None else torch.as_tensor(images).unique()
@@ -223,10 +216,10 @@ def _empty_bank(shape, dtype, device):
 @patch
 def _fill(self:FeatureBank, n_images, progress):
     "Embeds the images and writes the features into the bank; ranks exchange 16 chunks at a time"
-    bs = _call_size(self.bs, torch.empty(0, 3, *[self.patches.size]*2, device=self.device))
+    bs = _call_size(torch.empty(0, 3, *[self.patches.size]*2, device=self.device))
     def embedded(chunks):
         for patches, places in _portions(self._patches(chunks), bs):
-            found = _embed(self.encoder, patches, bs=bs, precision=self.precision)
+            found = _embed(self.encoder, patches, self.precision)
             if found.dtype == torch.float64: found = found.float()
             yield found, places, found.isfinite().all()
     chunks = [c for c in torch.arange(len(self.store)).split(64) if (self.row[c] >= 0).any()]
@@ -262,9 +255,7 @@ def __call__(self:FeatureBank,
 )->Tensor: # `(n_episodes, n_images, n_patches, n_features)`, float32
     "The patch features of each image in each episode; `ValueError` for images not in the bank"
     rows, place = self.row[images], self.bank.device
-    if (rows < 0).any():
-        raise ValueError('the bank was built for other images: '
-                         'leave `images` out to embed them all')
+    if (rows < 0).any(): raise ValueError('the bank was built for other images: take them all')
     views = torch.stack([self.views(images.shape[1:], int(e)) for e in episodes])
     rows, views = (o.to(place, non_blocking=True) for o in (rows, views))
     return self.bank[rows, views].to(self.device, non_blocking=True).float()
@@ -272,8 +263,7 @@ def __call__(self:FeatureBank,
 # %% ../nbs/09_evaluate.ipynb #3b963718
 def _check_scores(accuracy):
     "`ValueError` where a score was not finite"
-    if accuracy.isnan().any():
-        raise ValueError('a score is not finite: look at the metric and the features')
+    if accuracy.isnan().any(): raise ValueError('a score is not finite: look at the features')
 
 def _episode_accuracy(metric, support, query, structured, sfc, precision):
     "In [0, 1], `(b,)`, of support `(b, n_way, n_shot, n, d)` and query `(b, n_way, n_query, n, d)`"

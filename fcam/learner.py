@@ -22,7 +22,7 @@ from torch import nn
 
 from .core.checks import check_seed, check_switch
 from .core.device import check_precision, choose_device, choose_precision, limit_threads
-from .core.distributed import check_divides, from_main, is_main, join, n_ranks
+from .core.distributed import from_main, is_main, join, n_ranks
 from .core.files import save_tensors
 from .data import FewShotData
 from .encoder import n_features_of, ResNet12
@@ -38,7 +38,7 @@ from .training.presets import choose_preset, Preset
 from .training.results import results_table
 from .training.stages import check_tasks, fit_stage, HalfPrecision, meta_learner, metric_of
 from .training.stages import patches_of, pretraining_callbacks, stage_optimizer
-from .training.stages import stage_schedule, temperature_of, without_validation_loss
+from .training.stages import stage_schedule, temperature_of
 
 _all_ = ['load_fcam', 'model_card']  # so that one import serves training, loading, giving away
 
@@ -49,7 +49,6 @@ class Stage(NamedTuple):
     metric:nn.Module=None # `metric(query, proto)`; None before meta-training
     start_kept:bool=False # each epoch was worse: these are the weights at the stage's start
 
-# %% ../nbs/11_learner.ipynb #31525ece
 class FCAMLearner(ResumingLearner):
     "A fastai `Learner` for pretraining; `meta`, after `meta_train`, is the one of meta-training"
     def __init__(self,
@@ -78,15 +77,14 @@ class FCAMLearner(ResumingLearner):
             metrics=[ValueMetric(lambda: calibration.soft_loss, 'soft_loss'),
                      ValueMetric(validation.value, 'valid_accuracy')], **kwargs)
         if precision != 'float32': self.add_cb(HalfPrecision(precision))
-        without_validation_loss(self)
+        self.recorder.train_metrics, self.recorder.valid_metrics = True, False
     def predict(self, *args, **kwargs): raise NotImplementedError(
-        'training and new classes differ: call learn.classifier(support).predict(image) for one '
-        'image, learn.evaluate(n_views=...) or learn.results() for accuracies')
+        'training and new classes differ: call learn.classifier(support).predict(image), or '
+        'learn.evaluate(n_views=...) and learn.results() for accuracies')
     get_preds = tta = show_results = predict
     def export(self, *args, **kwargs): raise NotImplementedError(
         'reading a pickled learner would run code: call learn.save_fcam(path)')
 
-# %% ../nbs/11_learner.ipynb #5b055ca0
 @patch(as_prop=True)
 def encoder(self:FCAMLearner)->nn.Module:
     "The encoder of the teacher, where calibration has begun; else the student's"
@@ -126,7 +124,9 @@ def fcam_learner(
     preset, device = choose_preset(data, preset, **settings), choose_device(join(device))
     check_precision(precision, device)
     check_tasks(data, preset.n_query)
-    for name in ('bs', 'n_tasks_per_step'): check_divides(name, getattr(preset, name))
+    for name in ('bs', 'n_tasks_per_step'):
+        if getattr(preset, name)%n_ranks(): raise ValueError(f'{name} is {getattr(preset, name)}, '
+            f'for {n_ranks()} processes: take a multiple of {n_ranks()}')
     if seed is not None: set_seed(seed := check_seed(seed))
     limit_threads()
     if frozen:
@@ -374,10 +374,9 @@ def release(self:FCAMLearner):
 @patch
 @delegates(results_table, but=['models', 'store', 'allow_seen', 'train'])
 def results(self:FCAMLearner,
-    shots:tuple=(1, 5), # K of each column; one that the smallest class cannot give is left out
     **kwargs, # settings of `results_table`
 )->DataFrame: # of `Accuracy`; its `attrs` hold `n_way` and `n_query`
     "Accuracy on the test classes after every stage, as `results_table`; `ValueError` before any"
     if not self.stages: raise ValueError('no stage was trained yet: call pretrain first')
     models = {stage: self.fcam(stage) for stage in self.stages}
-    return results_table(models, self.data.test, shots, train=self.data.train, **kwargs)
+    return results_table(models, self.data.test, train=self.data.train, **kwargs)

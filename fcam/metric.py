@@ -55,7 +55,6 @@ def _compare(query, proto, weights='softmax', sharpness=1., norm_power=0., centr
     c = weigh(products.mean(-2), v, length(query.mean(-2))[..., None, None])
     return products/(u.unsqueeze(-1)*v.unsqueeze(-2)), r, c
 
-# %% ../nbs/07_metric.ipynb #42b15f24
 def cross_weights(
     query:Tensor, # `(..., n_query, n, n_features)`
     proto:Tensor, # `(..., n_way, m, n_features)`
@@ -118,7 +117,6 @@ def _full_layer(layer, x, qkv=None):
     else: attended = F.scaled_dot_product_attention(q, k, v)
     return _finish_layer(layer, x, attended.transpose(1, 2).flatten(2))
 
-# %% ../nbs/07_metric.ipynb #0fa90c5d
 def _readout_layer(layer, x):
     "`layer` for the first token only, `(pairs, d_model)`, with `W_k`, `W_v` on the query's side"
     attn, heads = layer.self_attn, layer.self_attn.num_heads
@@ -139,7 +137,6 @@ def _pairs(first, query, proto):
     parts = expand(first, 1), expand(query[:, :, None], n), expand(proto[:, None], m)
     return torch.cat(parts, -2).flatten(0, 2)
 
-# %% ../nbs/07_metric.ipynb #ca6fa20e
 @patch
 def _output(self:ModulateModule, query, proto):
     "The head's number for every pair, `(tasks, n_query, n_way)`"
@@ -200,17 +197,14 @@ class AdaptiveMetric(nn.Module):
         self.learn_weights, self.log_factors = learn_weights, None
         if learn_weights and weights == 'softmax': self.log_factors = nn.Parameter(torch.zeros(2))
         self.modulate = ModulateModule(n_features, eps=eps) if modulated else None
-
     def settings(self)->dict:
         "The arguments that build such a metric again"
         names = 'n_features eps centre weights sharpness norm_power learn_weights'.split()
         return {name: getattr(self, name) for name in names} | dict(modulated=bool(self.modulate))
-
     def weight_factors(self)->dict: # numbers, or tensors where they are learned
         "Sharpness and power of the length, as `cross_weights` takes them"
         factors = (1., 1.) if self.log_factors is None else self.log_factors.exp()
         return dict(sharpness=self.sharpness*factors[0], norm_power=self.norm_power*factors[1])
-
     def extra_repr(self): return ', '.join(f'{k}={v!r}' for k, v in self.settings().items())
 
 # %% ../nbs/07_metric.ipynb #acd72280
@@ -220,14 +214,12 @@ def pair_eps(self:AdaptiveMetric,
     proto:Tensor, # `(..., n_way, m, n_features)`
     eps:float|Tensor|None=None, # > 0: one, or `(..., n_query, n_way)`; None: predicted or fixed
 )->Tensor: # `(..., n_query, n_way)`
-    "The eps of every pair; `ValueError` for wrong shapes or, on a CPU, an eps not above zero"
+    "The eps of every pair; `ValueError` for wrong shapes, or a number that is not above zero"
     shape = (*check_sets(query, proto, self.n_features), query.shape[-3], proto.shape[-3])
     if eps is None and self.modulate is not None: return self.modulate(query, proto)
     eps = self.eps if eps is None else eps
     if not isinstance(eps, Tensor):
         eps = torch.full((), check_number('eps', eps, '(0, inf)'), device=query.device)
-    elif not eps.is_cuda and not bool((eps > 0).all()):
-        raise ValueError('eps must be above zero for every pair')
     return eps.to(query.device).expand(shape)
 
 # %% ../nbs/07_metric.ipynb #67c80ae3
@@ -272,13 +264,10 @@ class EMDMetric(nn.Module):
         self.centre = centre
         self.rule = dict(weights=check_choice('weights', weights, weight_rules),
                          sharpness=sharpness, norm_power=norm_power)
-
     def settings(self)->dict:
         "The arguments that build such a metric again"
         return dict(centre=self.centre, **self.rule)
-
     def extra_repr(self): return ', '.join(f'{k}={v!r}' for k, v in self.settings().items())
-
     def transport(self,
         query:Tensor, # `(..., n_query, n, n_features)`
         proto:Tensor, # `(..., n_way, m, n_features)`
@@ -288,7 +277,6 @@ class EMDMetric(nn.Module):
         plan = exact_plan(cost, *cross_weights(query, proto, **self.rule))
         scores = ((1-cost)*plan).sum((-2, -1))
         return scores, plan, torch.zeros_like(scores)
-
     def forward(self,
         query:Tensor, # `(..., n_query, n, n_features)`
         proto:Tensor, # `(..., n_way, m, n_features)`
@@ -306,13 +294,10 @@ class CosineMetric(nn.Module):
         self.start, self.temperature = temperature, None
         if temperature is not None:
             self.temperature = nn.Parameter(torch.tensor(float(temperature)))
-
     def settings(self)->dict:
         "The arguments that build such a metric again"
         return dict(temperature=self.start)
-
     def extra_repr(self): return ', '.join(f'{k}={v!r}' for k, v in self.settings().items())
-
     def forward(self,
         query:Tensor, # `(..., n_query, n, n_features)`
         proto:Tensor, # `(..., n_way, m, n_features)`
@@ -325,7 +310,6 @@ class CosineMetric(nn.Module):
             if not scores.is_cuda and not bool(scores.isfinite().all()): raise ValueError(
                 'the features are not finite: look for a NaN or an overflow in the encoder')
             return scores if self.temperature is None else self.temperature*scores
-
     def _of_means(self, query, proto):
         return F.normalize(query, dim=-1)@F.normalize(proto, dim=-1).mT
 

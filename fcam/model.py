@@ -8,7 +8,7 @@ __all__ = ['saved_kinds', 'FCAM', 'load_fcam', 'Decision', 'Classifier', 'Frozen
 # %% ../nbs/10_model.ipynb #ae9bf78b
 import json
 import tempfile
-from dataclasses import replace
+from dataclasses import fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -134,28 +134,20 @@ def accuracies(self:FCAM,
     return found, features
 
 @patch
-@delegates(Task)
+@delegates(FCAM.accuracies, but=['features', 'emd_episodes'])
+@delegates(Task, keep=True)
 def accuracy(self:FCAM,
     store:ImageStore, # images of the classes to classify
     task:Task=None, # which episodes; default: a `Task` of the fields that are given by name
-    n_views:int=None, # draws of the patches of an image, unless `fresh`; default: the model's
-    fresh:bool=False, # new crops for every episode, in place of views
-    structured:bool=None, # structured FC; default: for more than one shot
-    allow_seen:bool=False, # also classes of its own training and validation
-    progress:bool=False, # show a bar
-    n_patches:int=None, # n: patches of an image; default: the model's
-    crops:str=None, # 'independent' or 'grid'; default: the model's
     baseline:str=None, # in place of the metric: a name in `baselines()`, or a rule
-    mirror:bool=False, # features averaged over a patch and its mirror image
-    **kwargs, # fields of the `Task`; the default number of episodes is the model's `n_test`
+    **kwargs, # fields of the `Task`, and options of `FCAM.accuracies`
 )->Accuracy: # percent
     "Accuracy over episodes with its 95 % interval; `ValueError` for too few or seen classes"
-    task, rule = replace(task or Task(), **kwargs), self.metric if baseline is None else baseline
-    found, _ = self.accuracies(store, [task], dict(own=rule), structured=structured, fresh=fresh,
-        n_views=n_views, n_patches=n_patches, crops=crops, mirror=mirror, allow_seen=allow_seen,
-        progress=progress)
+    given = {field.name: kwargs.pop(field.name) for field in fields(Task) if field.name in kwargs}
+    task, rule = replace(task or Task(), **given), self.metric if baseline is None else baseline
+    found, _ = self.accuracies(store, [task], dict(own=rule), **kwargs)
     return found['own'][f'{task.n_shot}-shot']
-FCAM.accuracy.__delwrap__ = Task    # where fastcore finds the comments of the fields
+FCAM.accuracies.__delwrap__ = Task    # where fastcore finds the comments of the fields
 
 # %% ../nbs/10_model.ipynb #949f0cf6
 saved_kinds = dict( # classes that a config can name, by its section; a user may add some
@@ -173,7 +165,6 @@ def _describe(module, kinds):
     name = type(module).__name__
     return dict(name=name) | (module.settings() if name in kinds else {})
 
-# %% ../nbs/10_model.ipynb #b3bde64a
 _settings = 'score_temperature', 'n_test', 'n_views', 'sfc_epochs', 'sfc_lr', 'classes', 'info'
 
 @patch
@@ -299,7 +290,6 @@ class Classifier(FittedRule):
         self.classes = classes.tolist()                        # sorted, as scikit-learn does
         self.fit_rule(model.embed(self.images, seed)._replace(labels=labels), model)
 
-# %% ../nbs/10_model.ipynb #08580698
 @patch
 def decide(self:Classifier,
     image, # of any kind that `load_image` takes
@@ -428,13 +418,12 @@ def push_to_hub(self:FCAM,
     license:str='apache-2.0', # of the weights
     half:bool=False, # weights in float16
     private:bool=False, # whether a new repository is seen by its owner alone
-    token:str=None, # of the account; default: that of `hf auth login`
 )->str: # the place, as `load_fcam` takes it
     "Uploads the model with its card; `ValueError` without huggingface_hub"
     try: from huggingface_hub import HfApi
     except ImportError: raise ValueError(
         "push_to_hub needs huggingface_hub: pip install 'fcam[hub]'") from None
-    api, place = HfApi(token=token), f'hf://{repo_id}'
+    api, place = HfApi(), f'hf://{repo_id}'
     with tempfile.TemporaryDirectory() as folder:
         self.save(folder, half=half)
         write_file(Path(folder)/'README.md', model_card(self, place, text=text, license=license))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['random_boxes', 'named_generator', 'Stream', 'picture_generator', 'grid_sides', 'grid_boxes', 'crop_resize',
-           'RandomPatches', 'color_jitter', 'AugmentedPatches']
+           'RandomPatches', 'color_jitter']
 
 # %% ../nbs/03_patches.ipynb #930e03f0
 import math
@@ -65,7 +65,6 @@ class Stream(IntEnum):
     picture_crops = 5                                          # then the checksum of the pixels
     mean_images = 7                                            # of `mean_feature`
 
-# %% ../nbs/03_patches.ipynb #31bb78e6
 def picture_generator(
     seed:int, # of the crops
     picture, # a Pillow image or an array of bytes
@@ -148,7 +147,6 @@ def _crop_one_by_one(images, boxes, size, flip):
     if images.dtype == torch.uint8: patches = patches.div_(255)
     return torch.where(move(flip, images.device)[..., None, None, None], patches.flip(-1), patches)
 
-# %% ../nbs/03_patches.ipynb #7cec4e10
 def _product_limit(device)->float:
     "Pixels of an image up to which products are used"
     return 2**15 if device.type == 'cpu' else math.inf
@@ -181,6 +179,7 @@ class RandomPatches:
         mean=None, # `(channels,)` subtracted from patches in [0, 1]; None: no normalisation
         std=None, # `(channels,)` > 0, what patches are then divided by
         crops:str='independent', # random boxes of each image, or 'grid'
+        jitter:float=0., # strength of `color_jitter`, in [0, 1); 0: none
     ):
         ranges = ('scale', scale, '(0, 1]'), ('ratio', ratio, '(0, inf)')
         for name, (low, high), interval in ranges:
@@ -191,14 +190,14 @@ class RandomPatches:
         if crops == 'grid': grid_sides(n_patches)
         self.size = check_count('size', size, '[1, 4096]')
         self.scale, self.ratio = (tuple(map(float, o)) for o in (scale, ratio))
-        self.flip = check_number('flip', flip, '[0, 1]')
+        self.flip, self.jitter = check_number('flip', flip, '[0, 1]'), float(jitter)
         self.mean, self.std = mean, std
         if mean is None and std is None: return
         self.mean, self.std = (torch.as_tensor(o).float().flatten() for o in (mean, std))
         if not (self.std > 0).all(): raise ValueError(f'std is {std!r:.80}: give numbers above 0')
     def settings(self)->dict:
         "What it was made of, by name, in values that JSON can hold"
-        names = 'n_patches', 'size', 'scale', 'ratio', 'flip', 'crops'
+        names = 'n_patches size scale ratio flip crops'.split() + ['jitter']*(self.jitter > 0)
         mean, std = (None if o is None else o.tolist() for o in (self.mean, self.std))
         return {name: getattr(self, name) for name in names} | dict(mean=mean, std=std)
     def replace(self,
@@ -233,13 +232,6 @@ def draw(self:RandomPatches,
 
 # %% ../nbs/03_patches.ipynb #acd72280
 @patch
-def augment(self:RandomPatches,
-    patches:Tensor, # `(b, n, c, size, size)` in [0, 1]
-)->Tensor: # the same shape and range
-    "What else changes patches before they are normalised: nothing; a subclass may, for training"
-    return patches
-
-@patch
 def cut(self:RandomPatches,
     images:Tensor, # `(b, c, h, w)`, bytes (0..255) or floats in [0, 1]; or flat, `(n_bytes,)`
     boxes:Tensor, # `(b, n, 4)` integers: top, left, height, width in pixels, inside the images
@@ -259,12 +251,11 @@ def cut(self:RandomPatches,
             rows = move(torch.tensor(rows), boxes.device)
             found = crop_resize(group, boxes[rows], self.size, flip[rows])
             patches[move(rows, images.device)] = found
-    patches = self.augment(patches)
+    if self.jitter: patches = color_jitter(patches, self.jitter)
     if self.mean is None: return patches
     self.mean, self.std = self.mean.to(images.device), self.std.to(images.device)
     return patches.sub_(self.mean[:, None, None]).div_(self.std[:, None, None])
 
-# %% ../nbs/03_patches.ipynb #0120e0ff
 @patch
 def __call__(self:RandomPatches,
     images:Tensor, # `(b, c, h, w)`, bytes (0..255) or floats in [0, 1], or flat as `cut` takes it
@@ -274,8 +265,7 @@ def __call__(self:RandomPatches,
 )->Tensor: # `(b, n_patches, c, size, size)` float32, normalised if a mean was given
     "Random patches of each image, freshly drawn; `ValueError` for images of a wrong shape"
     if images.ndim != 4 and (images.ndim != 1 or sizes is None): raise ValueError(
-        f'images has shape {tuple(images.shape)}: give a batch, as images[None] is one, or flat '
-        'images with their sizes')
+        f'images has shape {tuple(images.shape)}: give a batch, or flat images with their sizes')
     if sizes is None: sizes = torch.tensor([images.shape[-2:]]).expand(len(images), 2)
     sizes = torch.as_tensor(sizes)
     boxes, flip = self.draw(move(sizes, images.device), n_patches, generator)
@@ -295,21 +285,3 @@ def color_jitter(
         towards = (torch.zeros_like(grey), grey.mean((-2, -1), keepdim=True), grey)[kind]
         patches = torch.lerp(towards, patches, factors[kind]).clamp(0, 1)
     return patches
-
-# %% ../nbs/03_patches.ipynb #4808be6c
-class AugmentedPatches(RandomPatches):
-    "Random patches whose colours change, for the warm-up"
-    def __init__(self,
-        jitter:float=0., # strength of `color_jitter`, in [0, 1); 0: none
-        **settings, # of `RandomPatches`, by name
-    ):
-        super().__init__(**settings)
-        self.jitter = jitter
-    def settings(self)->dict:
-        "Those of `RandomPatches`, and its own"
-        return super().settings() | dict(jitter=self.jitter)
-    def augment(self,
-        patches:Tensor, # `(b, n, c, size, size)` in [0, 1]
-    )->Tensor: # the same shape and range
-        "The patches with other colours"
-        return color_jitter(patches, self.jitter) if self.jitter else patches

@@ -7,7 +7,7 @@ __all__ = ['SinkhornWarning', 'sinkhorn', 'transport_score']
 
 # %% ../nbs/06_sinkhorn.ipynb #69f3249b
 import warnings
-from numbers import Integral, Real
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -27,7 +27,6 @@ class _Plan(torch.autograd.Function):
         ctx.save_for_backward(plan, eps)
         ctx.mark_non_differentiable(error)
         return plan, error
-
     @staticmethod
     def backward(ctx, d_plan, _): # gradient of the plan; the error has none
         plan, eps = ctx.saved_tensors
@@ -48,7 +47,6 @@ class _Score(torch.autograd.Function):
         ctx.save_for_backward(cost, r, c, eps, *gradients)
         ctx.mark_non_differentiable(error)
         return score, error
-
     @staticmethod
     def backward(ctx, d_score, _): # gradient of the score; the error has none
         cost, r, c, eps, *gradients = ctx.saved_tensors
@@ -69,19 +67,13 @@ class SinkhornWarning(UserWarning):
 
 def _apply(function, cost, r, c, eps, tol, max_iter, check, wanted):
     "Apply `_Plan` or `_Score` to problems of any leading dimensions; `ValueError` for bad input"
-    numbers = isinstance(max_iter, Integral) and (tol is None or isinstance(tol, Real))
-    if not numbers or max_iter < 1 or tol is not None and not tol > 0:
-        raise ValueError('max_iter must be at least 1 and tol above zero, both of them numbers; '
-                         f'got {max_iter!r} and {tol!r}')
-    try:
-        cost, r, c = (torch.as_tensor(x) for x in (cost, r, c))
-        double = torch.float64 in (cost.dtype, r.dtype, c.dtype)
-        dtype = torch.float64 if double else torch.float32
-        if isinstance(eps, Real): eps = torch.full((), eps, dtype=dtype, device=cost.device)
-        else: eps = torch.as_tensor(eps).to(cost.device)
-    except (TypeError, ValueError, RuntimeError) as e:
-        raise ValueError('cost, r, c and eps must be tensors, arrays or numbers, not text or '
-                         f'None: {e}') from e
+    if max_iter < 1 or tol is not None and not tol > 0: raise ValueError(
+        f'max_iter must be at least 1 and tol above zero; got {max_iter!r} and {tol!r}')
+    cost, r, c = (torch.as_tensor(x) for x in (cost, r, c))
+    double = torch.float64 in (cost.dtype, r.dtype, c.dtype)
+    dtype = torch.float64 if double else torch.float32
+    if isinstance(eps, Real): eps = torch.full((), eps, dtype=dtype, device=cost.device)
+    else: eps = torch.as_tensor(eps).to(cost.device)
     lead = check_problem(cost, r, c, eps, values=check)
     def flat(x, *size): return x.to(dtype).expand((*lead, *size)).reshape(-1, *size)
     def marginal(x):
@@ -94,10 +86,9 @@ def _apply(function, cost, r, c, eps, tol, max_iter, check, wanted):
     missed = ~(error <= tol) if check or not cost.is_cuda else None
     if missed is not None and missed.any():
         warnings.warn(f'sinkhorn: {int(missed.sum())} of {len(error)} problems stopped after '
-                      f'{max_iter} iterations with an L1 marginal error of up to '
-                      f'{float(error.max()):.1e} (tol={tol:.1e}; smallest eps among them '
-                      f'{float(eps[missed].min()):.1e}): raise eps or max_iter, or allow a larger '
-                      'tol', SinkhornWarning, stacklevel=3)
+            f'{max_iter} iterations with an L1 marginal error of up to {float(error.max()):.1e} '
+            f'(tol={tol:.1e}; smallest eps among them {float(eps[missed].min()):.1e}): '
+            'raise eps or max_iter, or allow a larger tol', SinkhornWarning, stacklevel=3)
     return found.reshape((*lead, *found.shape[1:]))
 
 # %% ../nbs/06_sinkhorn.ipynb #1b6e46f8

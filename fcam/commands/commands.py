@@ -76,7 +76,6 @@ def _train(options):
             device=device, seed=facts['seed'], folder=folder, cbs=StageProgress(log),
             precision=facts['precision'], start=start)
         log.line(f'training on {device} in {learn.precision}')
-        log.line(f'{learn.preset.n_steps(len(data.train)):,} steps of training')
         if learn.resumed: log.line('going on after epoch {epoch} of {n_epochs} of {stage}'
                                    .format(**learn.resumed))
         return Run(learn, log, **facts).train()

@@ -14,8 +14,8 @@ from torch import distributed as dist, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 # %% auto #0
-__all__ = ['join', 'n_ranks', 'rank', 'is_main', 'from_main', 'gathered', 'wait_for_all', 'check_divides', 'main_prints', 'leave',
-           'equal_buffers', 'sync_norms', 'several']
+__all__ = ['join', 'n_ranks', 'rank', 'is_main', 'from_main', 'gathered', 'main_prints', 'leave', 'equal_buffers', 'sync_norms',
+           'several']
 
 # %% ../../nbs/core/distributed.ipynb #506a94de
 def join(
@@ -71,19 +71,7 @@ def gathered(
     dist.all_gather_object(found, to_cpu(value), group=_talk())
     return found
 
-def wait_for_all():
-    "Waits until all ranks are here"
-    gathered(None)
-
 # %% ../../nbs/core/distributed.ipynb #9dcb434d
-def check_divides(
-    name:str, # of the setting
-    number:int, # its value
-):
-    "`ValueError` where the ranks cannot divide it equally"
-    n = n_ranks()
-    if number%n: raise ValueError(f'{name} is {number}, for {n} processes: take a multiple of {n}')
-
 @contextmanager
 def main_prints():
     "Within the `with` block rank 0 alone prints"
@@ -93,7 +81,7 @@ def main_prints():
 def leave():
     "Waits until all ranks are here, then parts from them: for the end of a program"
     if n_ranks() == 1: return
-    wait_for_all()
+    gathered(None)
     dist.destroy_process_group()
     _talk.cache_clear()
 

@@ -56,8 +56,7 @@ def model_folder(
     "The folder with both files; `FileNotFoundError` or `ValueError` says what is there instead"
     path, pickles = find_model(place), ('.pth', '.pt', '.pkl', '.ckpt', '.tar')
     if path.is_file() or not path.exists() and path.suffix in pickles: raise ValueError(
-        f'{path} is not a folder made by save_fcam: another file would have to be unpickled, which '
-        'runs its code')
+        f'{path} is no folder made by save_fcam, and would have to be unpickled, which runs code')
     names = 'config.json', 'model.safetensors'
     missing = [name for name in names if not (path/name).is_file()]
     lacks = f'has no {" and no ".join(missing)}' if path.is_dir() else 'does not exist'
@@ -94,15 +93,10 @@ def read_tensors(
         if pointer: error = 'it is a pointer of git-lfs; fetch the weights by git lfs pull'
         raise ValueError(f'{file} is damaged, or no file of weights: {error}') from None
     found = {name.removeprefix(part): o for name, o in found.items() if name.startswith(part)}
-    def kinds(tensors):
-        "The shape of each tensor as text, and whether it holds integers"
-        return {k: f'{tuple(o.shape)}' + ' integers'*(not o.is_floating_point())
-                for k, o in tensors.items()}
-    there, wanted = kinds(found), kinds(expected)
+    there, wanted = ({k: tuple(o.shape) for k, o in one.items()} for one in (found, expected))
     for name in [*wanted, *there]:
-        if there.get(name) != wanted.get(name): raise ValueError(
-            f'{file} holds another encoder or metric: {name} is {there.get(name, "missing")} in '
-            f'the file and {wanted.get(name, "missing")} in the model')
+        if there.get(name) != wanted.get(name): raise ValueError(f'{file} holds another encoder or '
+            f'metric: {name} is {there.get(name, "missing")}, not {wanted.get(name, "missing")}')
         if not found[name].isfinite().all():
             raise ValueError(f'{file} is damaged: {name} holds a value that is not finite')
     return {name: found[name].to(expected[name].dtype) for name in expected}

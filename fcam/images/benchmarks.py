@@ -122,10 +122,8 @@ def mini_imagenet_layout(
 # %% ../../nbs/images/benchmarks.ipynb #865e99f8
 def cub_layout(
     path, # folder CUB_200_2011, or the one that holds it
-    crop:bool=True, # with the box of the bird?
-    splits='cub', # other class lists, as for `read_split`
 )->dict: # 'train', 'valid', 'test' to `{class: (path, box) each}`
-    "The files of CUB-200-2011; `FileNotFoundError` or `ValueError` for what is missing"
+    "The files of CUB-200-2011; `FileNotFoundError` for what is missing"
     path = existing_folder(path, 'give the folder CUB_200_2011')
     if not (path/'images.txt').is_file() and (path/'CUB_200_2011').is_dir():
         path = path/'CUB_200_2011'
@@ -136,12 +134,7 @@ def cub_layout(
         files = {o: [] for o in names.values()}
         for i, file in images.items():
             x, y, width, height = (float(o) for o in boxes[i].split())
-            box = (x, y, width, height) if crop else None
-            files[names[labels[i]]].append((path/'images'/file, box))
+            files[names[labels[i]]].append((path/'images'/file, (x, y, width, height)))
+        return {k: {o: files[o] for o in chosen} for k, chosen in read_split('cub').items()}
     except (FileNotFoundError, KeyError, ValueError) as e: raise FileNotFoundError(
         f'{str(path)!r} is not CUB_200_2011 as it comes out of its archive: {e}') from e
-    split = read_split(splits)
-    missing = [o for chosen in split.values() for o in chosen if o not in files]
-    if missing: raise ValueError(f'{len(missing)} classes of the split are not among the '
-        f'{len(files)} of the data set; the first is {missing[0]!r}')
-    return {k: {o: files[o] for o in chosen} for k, chosen in split.items()}

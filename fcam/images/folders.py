@@ -25,14 +25,11 @@ _SYSTEM = '.', '__', '@eaDir', '$RECYCLE', 'lost+found', 'System Volume'     # f
 def image_files(
     folder:Path, # of one class; images may lie in folders below
     left_out:dict|None=None, # receives what is left out: reason to paths
-    skip_broken:bool=False, # leave out folders that cannot be read
 )->list: # paths, sorted
     "Image files of a class, without hidden ones; `OSError` names a folder that cannot be read"
     files, known, heic = [], _SUFFIXES, ('.heic', '.heif')
     found = {} if left_out is None else left_out
-    def unreadable(error):
-        if not skip_broken: raise error
-        found.setdefault('folders that cannot be read', []).append(Path(error.filename))
+    def unreadable(error): raise error
     seen = set()                                             # a link may lead to where it lies
     for path, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
         if (place := os.path.realpath(path)) in seen: folders[:], names = [], []
@@ -124,8 +121,7 @@ def existing_folder(
 )->Path: # with `~` expanded
     "The path; `FileNotFoundError` if there is no such folder"
     path = os.path.expanduser(path)
-    if not os.path.isdir(path):
-        raise FileNotFoundError(f'there is no folder {str(path)!r}: {hint}')
+    if not os.path.isdir(path): raise FileNotFoundError(f'there is no folder {path!r}: {hint}')
     return Path(path)
 
 # %% ../../nbs/images/folders.ipynb #e9e306a3
@@ -133,22 +129,19 @@ def _set_folders(path):
     "The folders in a folder that have the name of a set: 'train', 'valid', 'test' to lists"
     return {k: [o for o in class_folders(path) if _set_name(o.name) == k] for k in _SETS}
 
-def _files_in(folders, left_out, skip_broken):
+def _files_in(folders, left_out):
     "The images of each class folder; `ValueError` names one without, and what lies there instead"
     res = {}
     for folder in folders:
-        files = image_files(folder, own := {}, skip_broken)
+        files = res[folder.name] = image_files(folder, own := {})
         for reason, paths in own.items(): left_out.setdefault(reason, []).extend(paths)
-        if files: res[folder.name] = files
-        elif 'folders that cannot be read' not in own: raise ValueError(
-            f'the class folder {str(folder)!r} has no image '
-            f'({left_out_line(own) or "it is empty"})')
+        if not files: raise ValueError(f'the class folder {str(folder)!r} has no image '
+                                       f'({left_out_line(own) or "it is empty"})')
     return res
 
 def class_files(
     path, # holds one folder of images per class
     left_out:dict|None=None, # receives what is left out: reason to paths
-    skip_broken:bool=False, # leave out folders that cannot be read
 )->dict: # class to paths
     "The images of each class; `ValueError` for a folder without class folders, or of whole sets"
     path = existing_folder(path, 'give a folder with one folder of images per class')
@@ -163,7 +156,7 @@ def class_files(
         raise ValueError(f'{str(path)!r} holds no folders: put the images of each class in one')
     beside = [o for o in path.iterdir() if o.suffix.lower() in _SUFFIXES and o.is_file()]
     if beside: left_out.setdefault('outside of the class folders', []).extend(sorted(beside))
-    return _files_in(folders, left_out, skip_broken)
+    return _files_in(folders, left_out)
 
 # %% ../../nbs/images/folders.ipynb #04440777
 def find_classes(
@@ -183,32 +176,28 @@ def find_classes(
     return {k: [next(p/o for p in (*sets[k], *everywhere) if os.path.isdir(p/o)) for o in names]
             for k, names in split.items()}
 
-# %% ../../nbs/images/folders.ipynb #96bdb8b8
 def folder_layout(
     path, # class folders, or train, val and test folders of them
     splits=None, # as for `read_split`; None: by the folders, else by the seed
     seed:int=0, # divides the classes where nothing else does
     left_out:dict|None=None, # receives what is left out: reason to paths
-    skip_broken:bool=False, # leave out folders that cannot be read
 )->dict: # 'train', 'valid', 'test' to `{class: paths}`
     "The files of a folder of classes; `FileNotFoundError`, or `ValueError` that names the class"
     path = existing_folder(path, 'give a folder with one folder of images per class')
     left_out = {} if left_out is None else left_out
     if splits is not None:
         folders = find_classes(path, read_split(splits))
-        return {k: _files_in(o, left_out, skip_broken) for k, o in folders.items()}
+        return {k: _files_in(o, left_out) for k, o in folders.items()}
     sets = _set_folders(path)
     if all(len(o) == 1 for o in sets.values()):
         beside = [o for o in class_folders(path) if not _set_name(o.name)]
         if beside: left_out.setdefault('beside the folders of sets', []).extend(beside)
-        res = {k: class_files(folder, left_out, skip_broken) for k, (folder,) in sets.items()}
+        res = {k: class_files(folder, left_out) for k, (folder,) in sets.items()}
         check_disjoint(res, f'in {str(path)!r}, ')
         return res
-    files = class_files(path, left_out, skip_broken)
+    files = class_files(path, left_out)
     n = len(files)
-    if n < 6:
-        raise ValueError(f'the {n} folders in {str(path)!r} cannot be divided into training, '
-                         'validation and test classes: give six classes or more')
+    if n < 6: raise ValueError(f'{str(path)!r} has {n} class folders: give six or more to divide')
     order = random.Random(int(seed)).sample(list(files), n)
     n_valid, n_test = max(2, round(0.16*n)), max(2, round(0.2*n))
     ends = n - n_valid - n_test, n - n_test

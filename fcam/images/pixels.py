@@ -36,9 +36,8 @@ def _rgb(image):
     orientation = image.getexif().get(0x0112, 1)
     if image.mode.startswith('I'):
         values = np.asarray(image).clip(0, 65535)
-        if 0 < values.max() < 4096: warnings.warn(
-            'an image of 16 bits per channel has no value above 4095, so it looks black: if it '
-            'was measured with 12 bits, multiply its values by 16 and save it again')
+        if 0 < values.max() < 4096: warnings.warn('an image of 16 bits per channel has no value '
+            'above 4095, and looks black: if it has 12 bits, multiply its values by 16')
         image = Image.fromarray((values//257).astype(np.uint8))
     if 'A' in image.mode or 'a' in image.mode or 'transparency' in image.info:
         image = image.convert('RGBA')
@@ -141,7 +140,6 @@ def load_image(
     pixels = _one_size(image, single=True)[0].permute(1, 2, 0)
     return Image.fromarray(pixels.cpu().numpy())
 
-# %% ../../nbs/images/pixels.ipynb #7a6e0a01
 def taken_at(
     image, # of any kind that `load_image` takes
 )->float: # seconds; None where the file does not say

@@ -67,7 +67,6 @@ def move(
     "A tensor on a device; a copy from the processor's memory does not wait for the device"
     return x.to(device, non_blocking=x.device.type == 'cpu')
 
-# %% ../../nbs/images/store.ipynb #ebea9888
 class ImageStore:
     "The images of a set of classes; the label of an image is the place of its class in `.classes`"
     def __init__(self,
@@ -205,8 +204,7 @@ def from_files(cls:ImageStore,
     n_reduced = sum(tuple(a) != b[1:] for a, b in zip(found, shapes))
     if size is None and n_reduced:
         print(f'{name}: {n_reduced} of {len(shapes)} images are large and are read at 1/2 to 1/8 '
-              "of their sides, which every patch can spare (size='full', or --size full, keeps "
-              'all)')
+              "of their sides, which every patch can spare (size='full', --size full, keeps all)")
     n_bytes = [math.prod(o) for o in shapes]
     try: bytes_ = torch.empty(sum(n_bytes), dtype=torch.uint8)
     except RuntimeError as e:

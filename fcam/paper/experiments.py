@@ -79,11 +79,6 @@ _epochs_of = {part: [name for name in settings_of(part) if name.endswith('_epoch
               for part in _parts}
 _all_epochs = dict.fromkeys(sum(_epochs_of.values(), []), 0)
 
-def _settings_of(part):
-    "Names of the settings of a part, and of the warm-up, whose encoder and patches it has"
-    other = _all_epochs.keys() - _epochs_of[part]
-    return [name for name in settings_of('warm-up', part) if name not in other]
-
 def digest(
     *objects, # dataclasses, and values that JSON can hold
 )->str: # 16 hexadecimal digits
@@ -114,7 +109,8 @@ def training_of(
     for part, names in _epochs_of.items():
         if any(getattr(p, name) for name in names):
             network = row.network if chain and chain.part == 'calibration' else 'teacher'
-            own = {name: getattr(p, name) for name in _settings_of(part)}
+            own = settings_of('warm-up', part)                 # whose encoder and patches it has
+            own = {k: getattr(p, k) for k in own if k in names or k not in _all_epochs}
             chain = Training(part, Preset(**_all_epochs | own), seed, start=chain,
                              network=network)
         if part == last: return chain

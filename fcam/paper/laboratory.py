@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from fastai.callback.core import Callback
 from fastcore.basics import patch, store_attr
+from sklearn.metrics import silhouette_samples
 
 import fcam
 from ..classifiers.named import baseline
@@ -28,7 +29,7 @@ from ..learner import fcam_learner
 from ..model import FCAM, load_fcam
 from .experiments import digest, encoder_of, Experiment, paired_difference, Row
 from .experiments import Training, training_of, transport_rules
-from .measures import mean_features, plan_measures, silhouettes, task_times
+from .measures import mean_features, plan_measures, task_times
 from ..runs.record import machine, RunLog
 from ..runs.run import StageProgress
 from ..training.presets import Preset, settings_of
@@ -203,7 +204,8 @@ def _during(lab, row, seed, shots):
 def _clusters(lab, row, seed, shots):
     "The silhouette of each image of the test classes"
     store = lab.data[row.tested_on].test
-    return dict(silhouette=silhouettes(*mean_features(lab.model(row, seed), store, seed=seed)))
+    features, labels = (o.numpy() for o in mean_features(lab.model(row, seed), store, seed=seed))
+    return dict(silhouette=silhouette_samples(features.astype('double'), labels, metric='cosine'))
 
 def _plans(lab, row, seed, shots):
     "eps and spread, for similar and for dissimilar sets, task by task"

@@ -37,7 +37,6 @@ class Report:
         encoders = [encoder(row) for row in wanted]            # rows of one follow each other
         self.rows = sorted((row for row in wanted if row.tested_on in lab.data),
                            key=lambda row: encoders.index(encoder(row)))
-
     def run(self): # the report itself
         "Trains and measures what is missing, seed by seed, and writes the files after each"
         lab, name, shots = self.lab, self.experiment.name, self.experiment.shots
@@ -58,7 +57,6 @@ class Report:
                              f'{numbers}')
             if self.values: self.write()                       # else an older one may be there
         return self
-
     def write(self):
         "Both files, in the folder of the laboratory"
         data = re.sub(r'[^\w.-]+', '_', self.lab.data['data'].name)
@@ -66,7 +64,6 @@ class Report:
         self.path = self.lab.folder/f'{name}.md'
         write_json(self.lab.folder/f'{name}.json', **result)
         write_file(self.path, report_text(result))
-
     def result(self)->dict: # as JSON takes it
         "Everything that is known by now"
         one, lab = self.experiment, self.lab

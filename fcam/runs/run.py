@@ -14,7 +14,7 @@ from fastcore.basics import patch
 from fastcore.imports import noop
 from pandas import DataFrame
 
-from ..core.distributed import is_main, wait_for_all
+from ..core.distributed import gathered, is_main
 from ..core.files import resume_command, shown_path, write_json
 from ..core.plots import plot_history
 from ..learner import FCAMLearner
@@ -130,5 +130,5 @@ def train(self:Run)->FCAMLearner:
             log.line(f'to go on: {resume_command(self.folder)}', always=True)
         raise
     finally: learn.release()
-    wait_for_all()
+    gathered(None)                                             # all processes end together
     return learn

@@ -86,24 +86,6 @@ def load_learner_state(
     for cb in learn.cbs:
         if cb.name in state['callbacks']: cb.load_state_dict(state['callbacks'][cb.name])
 
-def _fit_state(learn):
-    "What a fit needs besides: optimizer, scaler, moving average of the loss, loader"
-    loader, smooth = learn.dls.train, learn.recorder.smooth_loss
-    scaler, loss = getattr(learn, 'scaler', None), torch.as_tensor(smooth.val)
-    names = {name: vars(loader)[name] for name in ('seed', 'epoch') if name in vars(loader)}
-    return dict(optimizer=learn.opt.state_dict(),
-                smooth_loss=(smooth.count, loss.as_subclass(Tensor)),
-                scaler=scaler.state_dict() if scaler is not None else None,
-                order=loader.rng.getstate(), tasks=names)
-
-def _load_fit_state(learn, state):
-    "Puts them back"
-    learn.opt.load_state_dict(state['optimizer'])
-    if state['scaler']: learn.scaler.load_state_dict(state['scaler'])
-    learn.recorder.smooth_loss.count, learn.recorder.smooth_loss.val = state['smooth_loss']
-    learn.dls.train.rng.setstate(state['order'])
-    for name, value in state['tasks'].items(): setattr(learn.dls.train, name, value)
-
 # %% ../../nbs/training/checkpoint.ipynb #094ad2b0
 class SaveState(Callback):
     "Saves the state of a fit after each epoch, and begins a fit where a saved one stood"
@@ -116,14 +98,25 @@ class SaveState(Callback):
         self.learn.first_epoch = self.state['epoch'] if self.state else 0
         if not self.state: return
         load_learner_state(self.learn, self.state['learner'])
-        _load_fit_state(self.learn, self.state['fit'])
+        fit, loader, smooth = self.state['fit'], self.dls.train, self.recorder.smooth_loss
+        self.opt.load_state_dict(fit['optimizer'])
+        if fit['scaler']: self.learn.scaler.load_state_dict(fit['scaler'])
+        smooth.count, smooth.val = fit['smooth_loss']
+        loader.rng.setstate(fit['order'])
+        for name, value in fit['tasks'].items(): setattr(loader, name, value)
         set_random_states(self.state['random'][rank()])
         self.state = None
     def after_epoch(self):
         random = gathered(random_states())
         if not is_main(): return
+        loader, smooth = self.dls.train, self.recorder.smooth_loss
+        scaler, loss = getattr(self.learn, 'scaler', None), torch.as_tensor(smooth.val)
+        tasks = {name: vars(loader)[name] for name in ('seed', 'epoch') if name in vars(loader)}
+        fit = dict(optimizer=self.opt.state_dict(), order=loader.rng.getstate(), tasks=tasks,
+                   smooth_loss=(smooth.count, loss.as_subclass(Tensor)),
+                   scaler=scaler.state_dict() if scaler is not None else None)
         try: self.write(dict(epoch=self.epoch + 1, random=random, learner=learner_state(self.learn),
-                             fit=_fit_state(self.learn)))
+                             fit=fit))
         except OSError as e: print(f'the checkpoint could not be written, training goes on: {e}')
 
 class ResumingLearner(Learner):
@@ -177,10 +170,30 @@ class RunFolder:
                 f'{self.path} holds a model but no checkpoint to go on from: choose another folder')
             return None
         state = read_state(file)
-        _check_same(state['facts'], self.facts, self.path)
+        self._check_same(state['facts'])
         self.facts |= {name: state['facts'][name] for name in ('precision', 'start')}
         self.plans = dict(state['plans'])
         return state
+    def _check_same(self, known):
+        "`ValueError` names what differs in the facts of the run that the folder holds"
+        now, path = self.facts, self.path
+        def settings(facts):
+            own = dict(seed=facts['seed'], num_processes=facts['n_ranks'])
+            return own | dict(precision=facts['precision']) | known_settings(facts['settings'])
+        before, begun, given = settings(known), known['start'] or {}, now['start'] or {}
+        differences = [f'with {name} {before.get(name)}, not {value}'
+                       for name, value in settings(now).items()
+                       if value not in (None, 'auto', before.get(name))]
+        if known['data'] != now['data']:
+            differences.insert(0, 'with other data or encoder, or they were changed since')
+        if given and begun.get('sha256') != given['sha256']:
+            weights = f'the weights in {begun["folder"]}' if begun else 'fresh weights'
+            differences.append(f'with {weights}, and those in {given["folder"]} are others')
+        if differences: raise ValueError(f'the run in {path} was begun {differences[0]}: give what '
+                                         'it was begun with, or choose another folder')
+        if known['on'] == now['on']: return
+        begun, goes_on = (', '.join(f'{k} {v}' for k, v in o['on'].items()) for o in (known, now))
+        print(f'note: begun with {begun}, going on with {goes_on}: the last digits may differ')
     @property
     def resumed(self)->dict:
         "Where the run will go on: stage, epochs that are over, epochs of the stage; None if new"
@@ -219,27 +232,6 @@ class RunFolder:
     def release(self):
         "Lets another process have the folder"
         if self.lock: self.lock.release()
-
-# %% ../../nbs/training/checkpoint.ipynb #b8f79b47
-def _check_same(known, now, path):
-    "`ValueError` names what differs from the facts of the run in the folder"
-    def settings(facts):
-        own = dict(seed=facts['seed'], num_processes=facts['n_ranks'], precision=facts['precision'])
-        return own | known_settings(facts['settings'])
-    before, begun, given = settings(known), known['start'] or {}, now['start'] or {}
-    differences = [f'with {name} {before.get(name)}, not {value}'
-                   for name, value in settings(now).items()
-                   if value not in (None, 'auto', before.get(name))]
-    if known['data'] != now['data']:
-        differences.insert(0, 'with other data or encoder, or they were changed since')
-    if given and begun.get('sha256') != given['sha256']:
-        weights = f'the weights in {begun["folder"]}' if begun else 'fresh weights'
-        differences.append(f'with {weights}, and those in {given["folder"]} are others')
-    if differences: raise ValueError(f'the run in {path} was begun {differences[0]}: give what it '
-                                     'was begun with, or choose another folder')
-    if known['on'] == now['on']: return
-    begun, goes_on = (', '.join(f'{k} {v}' for k, v in o['on'].items()) for o in (known, now))
-    print(f'note: begun with {begun}, going on with {goes_on}: the last digits may differ')
 
 # %% ../../nbs/training/checkpoint.ipynb #9d872d80
 class InitialWeights(NamedTuple):

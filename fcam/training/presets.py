@@ -49,8 +49,7 @@ def _checked(field, value):
     n, kind = len(field.default), type(field.default[0])
     if isinstance(value, (tuple, list)) and (name == 'warmup_drops' or len(value) == n):
         return tuple(checks[kind](name, one, limits) for one in value)
-    raise ValueError(f'{name} is {value!r:.80}: give a list of numbers in {limits}, '
-                     f'as {field.default}')
+    raise ValueError(f'{name} is {value!r:.80}: give numbers in {limits}, as {field.default}')
 
 # %% ../../nbs/training/presets.ipynb #59b2fab4
 @dataclass(frozen=True)
@@ -187,8 +186,7 @@ def known_settings(
     "The settings without those that were removed since; `ValueError` where one of them was used"
     for name, unused in _removed.items():
         if settings.get(name) not in (None, unused): raise ValueError(
-            f'{name} is {settings[name]!r}, a setting that this version no longer has: '
-            'use version 0.2, or leave it out')
+            f'{name} is {settings[name]!r}, a setting of version 0.2 that is no more: leave it out')
     return {name: value for name, value in settings.items() if name not in _removed}
 
 # %% ../../nbs/training/presets.ipynb #61b62ebd
@@ -204,16 +202,6 @@ def choose_preset(
     if not isinstance(preset, Preset): preset = presets[check_choice('preset', preset, presets)]
     changes = {name: value for name, value in settings.items() if value is not None}
     return replace(preset, **changes) if changes else preset
-
-# %% ../../nbs/training/presets.ipynb #268988da
-@patch
-def n_steps(self:Preset,
-    n_images:int, # of the training classes
-)->int: # of the optimizer
-    "Steps of all four stages"
-    steps_per_epoch = self.pretrain_iters or max(1, n_images//self.bs)
-    return ((self.warmup_epochs + self.calibration_epochs)*steps_per_epoch
-            + (self.module_epochs*self.learns_alone + self.joint_epochs)*self.n_iters)
 
 # %% ../../nbs/training/presets.ipynb #7ab25a07
 def parse_setting(

@@ -9,7 +9,6 @@ __all__ = ['result_tasks', 'rule_name', 'chosen_rules', 'results_table', 'task_t
 # %% ../../nbs/training/results.ipynb #010c8660
 from dataclasses import asdict, replace
 
-import torch
 from fastcore.foundation import L
 from fastcore.meta import delegates
 from fastprogress.fastprogress import progress_bar
@@ -20,6 +19,7 @@ from ..classifiers.rules import Baseline
 from ..core.checks import check_count
 from ..core.distributed import is_main
 from ..core.files import user_path
+from ..encoders.named import weights_checksum
 from ..episodes import Task
 from ..evaluate import mean_feature
 from ..images.store import ImageStore
@@ -46,13 +46,6 @@ def result_tasks(
     return [replace(task, n_shot=n_shot, n_episodes=n) for n_shot, n in columns.items()]
 
 # %% ../../nbs/training/results.ipynb #ebb26b87
-def _same_encoder(a, b):
-    "Whether two models cut and embed alike: equal patches, views, precision and weights"
-    first, second = ((repr(o.patches), o.n_views, o.chosen_precision()) for o in (a, b))
-    if first != second: return False
-    first, second = a.encoder.state_dict(), b.encoder.state_dict()
-    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
-
 def rule_name(
     model:FCAM, # whose metric
 )->str:
@@ -121,12 +114,13 @@ def results_table(
     how = dict(structured=False, emd_episodes=emd_episodes, allow_seen=True)
     for stage in progress_bar([*models], leave=False) if progress and is_main() else models:
         model = models[stage]
-        if features is None or not _same_encoder(former, model):
-            features = None  # the former ones go before the next ones come
+        about = weights_checksum(model.encoder), repr(model.patches), model.n_views
+        if features is None or (*about, model.chosen_precision()) != of_features:
+            features, of_features = None, (*about, model.chosen_precision())    # one at a time
             own_rules = [_with_mean(rule, model, train) for rule in rules]
             plain = _plain_rules(model, emd_episodes) | {rule.label: rule for rule in own_rules}
             plain, features = model.accuracies(store, tasks, plain, **how)
-        name, former = rule_name(model), model
+        name = rule_name(model)
         own, _ = model.accuracies(store, tasks, {name: model.metric}, features=features, **how)
         rows += [dict(stage=stage, metric=k) | o for k, o in (plain | own).items()]
     many, name = [task for task in tasks if task.n_shot > 1], f'{name}, structured FC'
@@ -205,8 +199,7 @@ def stage_folders(
     path = user_path(folder)/'stages'
     found = [path/name for name in _stages if (path/name).is_dir()]
     if found: return found
-    raise FileNotFoundError(
-        f'{path} holds no model: give the folder of a run whose first stage is over')
+    raise FileNotFoundError(f'{path} holds no model: give a run whose first stage is over')
 
 def load_stages(
     folder, # of a run, or `learn.folder`

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['metric_of', 'temperature_of', 'stage_optimizer', 'weight_parameters', 'metric_groups', 'stage_schedule',
-           'check_tasks', 'EpisodeValidation', 'KeepBest', 'StageHistory', 'without_validation_loss', 'patches_of',
-           'pretraining_callbacks', 'HalfPrecision', 'fit_stage', 'TaskPatches', 'MetaModel', 'meta_learner']
+           'check_tasks', 'EpisodeValidation', 'KeepBest', 'StageHistory', 'patches_of', 'pretraining_callbacks',
+           'HalfPrecision', 'fit_stage', 'TaskPatches', 'MetaModel', 'meta_learner']
 
 # %% ../../nbs/training/stages.ipynb #bd6dab4b
 import time
@@ -38,7 +38,7 @@ from ..episodes import mean_prototypes, Task
 from ..evaluate import Accuracy, evaluate, task_features
 from ..images.store import ImageStore
 from ..metric import AdaptiveMetric, CosineMetric, EMDMetric, EuclideanMetric
-from ..patches import AugmentedPatches, RandomPatches, Stream
+from ..patches import RandomPatches, Stream
 from .checkpoint import ResumingLearner, SaveState
 from .loaders import EpisodeLoader, split_task
 from .memory import checkpointed
@@ -206,14 +206,6 @@ class StageHistory(Remembering, Callback):
         best = self.keep_best.epoch_of_best
         for row in self.rows[self.first:]: row['kept'] = row['epoch'] == best
 
-# %% ../../nbs/training/stages.ipynb #6baf9e22
-def without_validation_loss(
-    learn:Learner, # changed in place
-)->Learner: # the same
-    "The recorder takes the metrics at the end of training, and has no column for a validation loss"
-    learn.recorder.train_metrics, learn.recorder.valid_metrics = True, False
-    return learn
-
 # %% ../../nbs/training/stages.ipynb #b745adb0
 def patches_of(
     data:FewShotData, # whose statistics normalise
@@ -234,12 +226,9 @@ def pretraining_callbacks(
 )->tuple: # `FeatureCalibration` and `EpisodeValidation`
     "The two callbacks of pretraining"
     p, crop = preset, partial(patches_of, data, preset)
-    warmup = AugmentedPatches(p.color_jitter, flip=0.5*(p.flips != 'none'), n_patches=p.n_hard,
-        size=p.patch_size, scale=p.scale, mean=data.mean, std=data.std)
-    calibration = FeatureCalibration(crop(p.n_train_patches), n_hard=p.n_hard,
-        soft_weight=p.soft_weight, warmup_epochs=p.warmup_epochs,
-        class_temperature=p.class_temperature, momentum=p.momentum, soft_target=p.soft_target,
-        warmup_patches=warmup)
+    names = 'n_hard soft_weight warmup_epochs class_temperature momentum soft_target'.split()
+    calibration = FeatureCalibration(crop(p.n_train_patches), **{k: getattr(p, k) for k in names},
+        warmup_patches=crop(p.n_hard).replace(jitter=p.color_jitter))
     validation = EpisodeValidation(lambda: (encoder(), CosineMetric()), data.valid,
         crop(p.valid_patches), n_query=p.n_query, n_episodes=p.n_valid, n_images=p.valid_images,
         precision=precision)
@@ -366,4 +355,5 @@ def meta_learner(
         splitter=metric_groups, cbs=[TaskPatches(patches), validation, accumulate, *L(cbs)])
     learn.sync_bn = False  # BatchNorm sees one task at a time, with several processes too
     if precision != 'float32': learn.add_cb(HalfPrecision(precision))
-    return without_validation_loss(learn)
+    learn.recorder.train_metrics, learn.recorder.valid_metrics = True, False
+    return learn

@@ -200,40 +200,24 @@ def check_problem(
     eps:float|Tensor, # one value, or `(...)`
     values:bool=True, # look at the values as well (this makes a GPU wait)
 )->torch.Size: # the leading dimensions that all four share
-    "Raise `ValueError` for shapes or devices that do not fit, or values that no plan can satisfy"
+    "Raise `ValueError` for shapes that do not fit, or values that no plan can satisfy"
     cost, r, c, eps = (torch.as_tensor(x).detach() for x in (cost, r, c, eps))
     shapes = f'{tuple(cost.shape)}, {tuple(r.shape)}, {tuple(c.shape)}'
-    if cost.ndim < 2 or r.ndim < 1 or c.ndim < 1 or 0 in cost.shape[-2:]:
-        raise ValueError(f'cost is (..., n, m), r (..., n) and c (..., m) with n, m > 0; '
-                         f'got {shapes}')
-    if r.shape[-1] != cost.shape[-2] or c.shape[-1] != cost.shape[-1]:
-        raise ValueError(f'cost {tuple(cost.shape)} needs r with {cost.shape[-2]} and c with '
-                         f'{cost.shape[-1]} elements; got {r.shape[-1]} and {c.shape[-1]}: '
-                         'swap them, or transpose cost')
+    if 0 in cost.shape[-2:] or cost.shape[-2:] != r.shape[-1:] + c.shape[-1:]:
+        raise ValueError(f'cost is (..., n, m), r (..., n), c (..., m), n, m > 0; got {shapes}')
     first = cost[..., 0, 0], r[..., 0], c[..., 0], eps         # torch.broadcast_shapes loads sympy
     try: lead = torch.broadcast_tensors(*first)[0].shape
     except RuntimeError as e:
-        raise ValueError(f'the leading dimensions of cost, r, c and eps, {shapes} and '
-                         f'{tuple(eps.shape)}, do not broadcast: eps has one value a problem, '
-                         'without the two last dimensions of cost') from e
-    for name, x in (('r', r), ('c', c)):
-        if x.device != cost.device:
-            raise ValueError(f'{name} is on {x.device} and cost on {cost.device}: bring both to '
-                             f'one device with {name}.to(cost.device)')
+        raise ValueError(f'cost, r, c, eps ({shapes}, {tuple(eps.shape)}) do not broadcast') from e
     if not values: return lead
     if cost.numel() and not all(bool(x.isfinite()) for x in cost.aminmax()):
-        raise ValueError('cost holds a value that is not finite: look for a NaN or an overflow in '
-                         'the features')
+        raise ValueError('cost holds a value that is not finite: look at the features')
     if not bool((torch.isfinite(eps) & (eps > 0)).all()):
-        raise ValueError('eps must be finite and above zero in every problem: clamp it, or '
-                         'predict its logarithm')
+        raise ValueError('eps must be finite and above zero in every problem: clamp it')
     for name, x in (('r', r), ('c', c)):
-        if not bool((x >= 0).all()):
-            raise ValueError(f'{name} holds a negative or NaN mass: weights come from a softmax '
-                             'or a count')
+        if not bool((x >= 0).all()): raise ValueError(f'{name} holds a negative or NaN mass')
         total = x.sum(-1, dtype=torch.promote_types(x.dtype, torch.float32))
         off = float((total-1).abs().max()) if x.numel() else 0.
         if off > (1e-5 if x.dtype in (torch.float32, torch.float64) else 0.05):
-            raise ValueError(f'{name} must sum to one; it is off by {off:.2g}: divide it by its '
-                             'sum')
+            raise ValueError(f'{name} must sum to one; it is off by {off:.2g}: divide by the sum')
     return lead
