@@ -376,6 +376,11 @@ def explain(self:FewShotClassifier,
     return fig
 
 # %% ../nbs/classify.ipynb #35207db4
+def _digest(known, features):
+    "Of all that `save` writes: of the JSON but this digest, and of the file of features"
+    known = json.dumps(known, default=lambda number: number.item()).encode()
+    return sha256(known + features.read_bytes()).hexdigest()
+
 @patch
 def save(self:FewShotClassifier,
     folder, # made where it does not exist
@@ -394,14 +399,15 @@ def save(self:FewShotClassifier,
     left_out = 'encoder', 'device', 'verbose', 'cache'
     names = 'rule_', 'whiten_', 'temperature_', 'threshold_', 'unknown_caught_', 'estimate_'
     settings = {k: o for k, o in self.get_params().items() if k not in left_out}
-    write_json(folder/'classifier.json', format=2, encoder=saved, settings=settings,
+    known = dict(format=2, encoder=saved, settings=settings,
         classes=self.classes_.tolist(), dtype=self.classes_.dtype.str,
         found={name: getattr(self, name) for name in (*names, 'none_label_')},
         groups=self.groups_, seconds=self.seconds_,
         pictures=[o if isinstance(o, str) else None for o in self.pictures_])
     tensors = dict(bank._asdict(), labels=torch.as_tensor(bank.labels))
     tensors = {name: o for name, o in tensors.items() if o is not None}
-    save_tensors(tensors, folder/'features.safetensors')
+    features = save_tensors(tensors, folder/'features.safetensors')
+    write_json(folder/'classifier.json', **known, digest=_digest(known, features))
     return folder
 
 @patch(cls_method=True)
@@ -410,9 +416,16 @@ def load(cls:FewShotClassifier,
     encoder=None, # where it was no name: the same module or model
     device=None, # default: the GPU where there is one
 )->FewShotClassifier:
-    "A classifier as it was saved; `ValueError` where the encoder has other weights than then"
+    "As it was saved; `ValueError` where the folder is damaged, or the encoder has other weights"
     folder, device = user_path(folder), choose_device(device)
-    known = json.loads((folder/'classifier.json').read_text(encoding='utf-8'))
+    features = folder/'features.safetensors'
+    text = (folder/'classifier.json').read_bytes()
+    try:
+        known = json.loads(text)                                # 0.2 wrote no digest
+        whole = known['format'] == 1 or known.pop('digest') == _digest(known, features)
+    except (ValueError, KeyError, TypeError): whole = False
+    if not whole: raise ValueError(f'{folder}: classifier.json or features.safetensors is damaged, '
+        'or was changed after save wrote it: take another copy, or fit and save again')
     saved, given = known['encoder'] or {}, encoder
     if 'fcam' in saved:
         if encoder is None and saved['fcam'] is None: raise ValueError(
@@ -426,14 +439,14 @@ def load(cls:FewShotClassifier,
     if saved and weights_checksum(model) != saved['checksum']: raise ValueError(
         f'{folder} was made with other weights of the encoder: give load the same ones')
     self = cls(given, device=device, **known['settings'])
-    tensors = load_file(folder/'features.safetensors')
+    tensors = load_file(features)
     bank = Bank(**tensors)._replace(labels=tensors['labels'].numpy())
     self.encoder_, self.pictures_ = encoder, known['pictures']
     self.classes_ = np.array(known['classes'], dtype=known['dtype'])
     unknown = [None]*len(bank.labels)
     self.groups_, self.seconds_ = (known.get(name, unknown) for name in ('groups', 'seconds'))
     self.none_label_ = known['found']['none_label_']
-    found = known['found'] if known['format'] == 2 else None   # 0.2 had other rules: fitted again
+    found = known['found'] if known['format'] != 1 else None   # 0.2 had other rules: fitted again
     bank = bank if encoder is None else bank.to(encoder.device)
     self.fit_rule(bank, encoder, found=found)
     if not saved: self.n_features_in_ = bank.whole.shape[1]

@@ -7,6 +7,7 @@ __all__ = ['weight_rules', 'check_sets', 'cross_weights', 'cosine_cost', 'Modula
            'CosineMetric', 'EuclideanMetric']
 
 # %% ../nbs/07_metric.ipynb #f3b637a9
+import numpy as np
 import torch
 from fastcore.basics import patch
 from torch import nn, Tensor
@@ -29,7 +30,8 @@ def check_sets(
     found = query.shape[-1], proto.shape[-1], n_features or query.shape[-1]
     if len({*found}) > 1: raise ValueError('query, proto and metric have {}, {} and {} features: '
         'embed both with the same encoder'.format(*found))
-    return torch.broadcast_shapes(query.shape[:-3], proto.shape[:-3])
+    # NumPy, since torch.broadcast_shapes loads sympy, which takes half a second
+    return torch.Size(np.broadcast_shapes(query.shape[:-3], proto.shape[:-3]))
 
 # %% ../nbs/07_metric.ipynb #fc433c14
 weight_rules = 'softmax', 'deepemd'

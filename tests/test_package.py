@@ -45,6 +45,19 @@ def test_bare_import_is_light(tmp_path):
     done = python("import sys, fcam; assert not {'torch', 'fastai', 'matplotlib'} & sys.modules.keys()", tmp_path)
     assert done.returncode == 0, done.stderr
 
+light_answers = """import sys, torch
+from fcam.classifiers.unequal import Bank, ClassScores
+from fcam.model import load_fcam
+local = torch.rand(4, 3, 320)
+bank = Bank(local, local.mean(1), torch.arange(4).numpy()//2)
+ClassScores('whole_and_parts', bank, load_fcam('cifar_fs').metric)(bank)
+assert 'sympy' not in sys.modules"""
+
+def test_answers_do_without_sympy(tmp_path):
+    "torch.broadcast_shapes would load it, which takes a second"
+    done = python(light_answers, tmp_path)
+    assert done.returncode == 0, done.stderr
+
 @pytest.mark.skipif(find_spec('gradio') is not None, reason='gradio is installed')
 def test_without_gradio_the_page_names_its_extra(tmp_path):
     done = python('from fcam.app.command import app_command; app_command()', tmp_path)

@@ -37,9 +37,12 @@ class FittedRule:
         self.bank_, self.sfc_ = bank, getattr(encoder, 'sfc', None)
         self.metric_ = cell_metric(bank.whole.shape[1]) if encoder is None else encoder.metric
         self.score_temperature_ = getattr(encoder, 'score_temperature', None)
-        if found is None: self._find(picture_groups(bank) if groups is None else groups)
-        else: vars(self).update(found)
+        auto, parts = self.rule == 'auto', bank.local.shape[1] > 1
+        self.rule_ = ('whole_and_parts' if parts else 'cosine') if auto else self.rule
+        self.whiten_ = auto if self.whiten is None else self.whiten
+        vars(self).update(found or {})
         self.scores_ = self.class_scores(self.rule_, bank)
+        if found is None: self._find(picture_groups(bank) if groups is None else groups)
         return self
 
     def __getstate__(self):
@@ -50,14 +53,18 @@ class FittedRule:
         vars(self).update(state)
         if 'rule_' in state: self.scores_ = self.class_scores(self.rule_, self.bank_)
 
+    def _centred(self):
+        "Whether whitened features are centred, unless the rule forbids it"
+        return bool(self.whiten_) and self.score_temperature_ is None
+
     def class_scores(self,
         name:str, # of a rule
         support:Bank, # with labels
         n_draws:int=10, # as for `ClassScores`
     )->ClassScores: # called with a `Bank`
         "What scores pictures by a rule, with the settings of this classifier"
-        return ClassScores(name, support, self.metric_, self.candidates, self.sfc_,
-                           self.whiten_, n_draws)
+        return ClassScores(name, support, self.metric_, self.candidates, self.sfc_, self.whiten_,
+                           n_draws, self._centred())
 
     def answers(self,
         banks, # of new pictures, one or more
@@ -71,27 +78,28 @@ class FittedRule:
 # %% ../../nbs/classifiers/fitted.ipynb #31018c4e
 @patch
 def _find(self:FittedRule, groups):
-    "Rule, temperature, estimate and threshold, by groups of pictures that are held out"
-    bank, rng, auto = self.bank_, np.random.default_rng(self.seed), self.rule == 'auto'
-    default = 'whole_and_parts' if bank.local.shape[1] > 1 else 'cosine'
-    self.rule_, self.whiten_ = default if auto else self.rule, self.whiten
-    if self.whiten is None: self.whiten_ = auto
+    "Temperature, estimate and threshold, by groups of pictures that are held out"
+    bank, rng = self.bank_, np.random.default_rng(self.seed)
     counts, alike = np.bincount(bank.labels), needs_equal(self.rule_)
     several = len(np.unique(groups)) > len(counts)              # groups of some class
     if alike or not several: groups = np.arange(len(bank.labels))   # picture by picture
     most = int(np.clip(20_000//len(counts), 50, 500))           # pictures that are held out in all
     if alike: most = np.inf
-    found = []
+    found, shares = [], []                                      # of the pictures, what was learned
     for rest, held in hold_out(bank.labels, groups, rng, most):
         near = class_cosines(bank.take(rest), bank.take(held)).amax(1).cpu().numpy()
         scores = self.class_scores(self.rule_, bank.take(rest), 2)(bank.take(held))
         found.append((scores, bank.labels[held], groups[held], near))
+        shares.append(len(rest)/len(bank.labels))
     self.temperature_, self.estimate_ = self._default_temperature(rng), None
     self.threshold_, self.unknown_caught_ = None, None
     if found:
         scores, known, held, near = map(np.concatenate, zip(*found))
-        self.temperature_, losses = fit_temperature(scores, known, self.temperature_)
-        self.temperature_ *= 1 - 1/counts.mean()**2             # fitted with a picture less
+        share, power = np.mean(shares), 0.25 if self._centred() else 0.5
+        if self.rule_ == 'logistic_regression': power = -0.25
+        centre = self.temperature_*(share*counts.mean())**-power
+        self.temperature_, losses = fit_temperature(scores, known, centre)
+        self.temperature_ *= share**power                       # from fewer pictures to all
         if several: self._estimate(scores.argmax(1) == known, losses, known, held)
     if self.verbose: print(self.report())
     if self.none_of_these is not None: self._find_threshold(near if found else ())
@@ -129,12 +137,14 @@ def _default_temperature(self:FittedRule, rng):
     n_scores = dict(metric=1, structured_fc=1, whole_and_parts=2).get(self.rule_)
     if n_scores and self.score_temperature_: return n_scores/self.score_temperature_
     some = self.bank_.take(rng.permutation(len(self.bank_.labels))[:50])
-    scores = self.class_scores(self.rule_, self.bank_)(some)
+    scores = self.scores_(some)
     own, others = (np.arange(len(scores)), some.labels), np.isfinite(scores)
     least = 1e-6*np.abs(scores[others]).max()                   # what rounding may be
     others[own] = False
     if not others.any(): found = 0.                             # with a single candidate
-    elif scores.shape[1] > 3: found = 0.7*scores[others].std()
+    elif scores.shape[1] > 3:
+        n, found = scores.shape[1], 0.7*scores[others].std()
+        if self._centred(): found *= ((n - 1)/(n - 3))**0.5     # since the means sum to zero
     else: found = (scores[own].mean() - scores[others].mean())/2    # two or three have no spread
     return float(found) if found > least else 1.
 

@@ -6,6 +6,7 @@
 __all__ = ['Baseline', 'register', 'OfMetric']
 
 # %% ../../nbs/classifiers/rules.ipynb #acf05521
+import numpy as np
 import torch
 from torch import nn, Tensor
 
@@ -41,7 +42,8 @@ class Baseline(nn.Module):
         if support.shape[-1] != query.shape[-1]: raise ValueError(
             f'support has {support.shape[-1]} features and query has {query.shape[-1]}: '
             'embed both with the same encoder')
-        lead = torch.broadcast_shapes(support.shape[:-4], query.shape[:-3])
+        # NumPy, since torch.broadcast_shapes loads sympy
+        lead = torch.Size(np.broadcast_shapes(support.shape[:-4], query.shape[:-3]))
         kind = torch.promote_types(torch.float32, torch.promote_types(support.dtype, query.dtype))
         def tasks(x, *size): return x.to(kind).expand(*lead, *size).reshape(lead.numel(), *size)
         def fine(x): return x.is_cuda or bool(x.isfinite().all())      # a GPU is not waited for

@@ -6,6 +6,7 @@
 __all__ = ['Bank', 'kept_bank', 'class_cosines', 'needs_equal', 'ClassScores', 'picture_groups', 'hold_out', 'fit_temperature']
 
 # %% ../../nbs/classifiers/unequal.ipynb #3627e4ad
+import warnings
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
-from safetensors.torch import load_file
+from safetensors.torch import load, save
 from scipy.optimize import minimize_scalar
 from scipy.sparse.csgraph import connected_components
 from scipy.special import log_softmax
@@ -26,7 +27,7 @@ from .means import whitening
 from .named import baseline, baselines
 from .rules import OfMetric
 from ..core.device import eval_mode
-from ..core.files import save_tensors
+from ..core.files import write_file
 from ..episodes import structured_fc
 
 # %% ../../nbs/classifiers/unequal.ipynb #446d1aa1
@@ -59,21 +60,27 @@ class Bank(NamedTuple):
 # %% ../../nbs/classifiers/unequal.ipynb #c31ed948
 def kept_bank(
     images:list, # Pillow images
-    folder, # that holds a file for each picture, `DIGEST.safetensors`; made where it is not there
+    folder, # that holds a file for each picture, `DIGEST.features`; made where it is not there
     embedded:callable, # gives the `Bank` of some images
 )->Bank: # on the CPU
     "The features of images: those that the folder has, and the others, which are kept there"
     names = [sha256(f'{o.mode} {o.size}'.encode() + o.tobytes()).hexdigest() for o in images]
-    files = [Path(folder)/f'{name}.safetensors' for name in names]
-    found = {i: load_file(file) for i, file in enumerate(files) if file.is_file()}
+    files, found = [Path(folder)/f'{name}.features' for name in names], {}
+    for i, file in enumerate(files):                            # digest and safetensors
+        if not file.is_file(): continue
+        content = file.read_bytes()
+        if content[:32] == sha256(content[32:]).digest(): found[i] = load(content[32:])
+        else: warnings.warn(f'{file} is damaged: its features are computed again')
     missing = [i for i in range(len(images)) if i not in found]
     if missing: bank = embedded([images[i] for i in missing])
     for row, i in enumerate(missing):
-        found[i] = {name: o[row].cpu() for name, o in bank._asdict().items() if o is not None}
+        found[i] = {name: o[row].cpu().contiguous().clone()
+                    for name, o in bank._asdict().items() if o is not None}
+        content = save(found[i])
         with suppress(OSError):                                 # others may write the same file
             Path(folder).mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(dir=folder, prefix='.') as own:
-                save_tensors(found[i], Path(own)/'new').replace(files[i])
+                write_file(Path(own)/'new', sha256(content).digest() + content).replace(files[i])
     found = [found[i] for i in range(len(images))]
     return Bank(**{name: torch.stack([one[name] for one in found]) for name in found[0]})
 
@@ -119,20 +126,24 @@ class ClassScores:
         sfc:dict=None, # settings of `structured_fc`, for the rule of that name
         whiten:bool=False, # features times the root of the common precision, as `whitening`
         n_draws:int=10, # of equally many pictures of unequal classes, at most
+        centre:bool=False, # whitened features minus the mean of the classes, for rules by cosines
     ):
         "`ValueError` for a rule that these classes do not allow"
         if name == 'gda': name, whiten = 'euclidean', True      # which is the same
+        names = ['cosine', 'metric'] if name == 'whole_and_parts' else [name]
         self.whitened, self.candidates = None, candidates
         if whiten:
             unit, labels = F.normalize(support.whole, dim=-1), torch.as_tensor(support.labels)
             labels = labels.to(unit.device)
-            self.whitened = whitening(unit - _class_means(unit, labels)[labels])
+            means = _class_means(unit, labels)
+            self.whitened = whitening(unit - means[labels])
+            centre = centre and names[-1] in ('cosine', 'metric')
+            self.centre = self.whitened(means).mean(0)*centre
         self.support, counts = self._features(support), np.bincount(support.labels)
         self.together, self.trained = needs_equal(name), None
         if self.together and len(set(counts)) > 1: raise ValueError(
             f'{name} needs as many pictures of every class, not {counts.min()} to {counts.max()}')
         self.n_classes = len(counts)
-        names = ['cosine', 'metric'] if name == 'whole_and_parts' else [name]
         if name == 'logistic_regression':
             self.trained = baseline(name).trained(self.support.whole, support.labels)
         else: self.rules = [self._shots(o, metric, sfc, n_draws) for o in names]
@@ -140,14 +151,17 @@ class ClassScores:
         "The features of a bank as the rule gets them"
         if self.whitened is None: return bank
         length = bank.whole.norm(dim=-1, keepdim=True).clamp_min(1e-12)
-        return bank._replace(whole=self.whitened(bank.whole/length),
-                             local=self.whitened(bank.local/length[:, None]))
+        return bank._replace(whole=self.whitened(bank.whole/length) - self.centre,
+                             local=self.whitened(bank.local/length[:, None]) - self.centre)
 
 @patch
 def _shots(self:ClassScores, name, metric, sfc, n_draws):
     "A rule, and the pictures of each class that it gets, `(n_classes, k, n, d)` in each draw"
     if name in ('metric', 'structured_fc'): rule = OfMetric(metric)
     elif name == 'simpleshot': rule = baseline(name, mean=self.support.whole.mean(0))
+    elif name == 'frn':
+        size = self.support.local.float().square().mean().sqrt().item()
+        rule = baseline(name, size=size or 1.)
     else: rule = baseline(name).to(self.support.whole)
     sets = self.support.whole[:, None] if rule.whole else self.support.local
     draws = [sets[torch.as_tensor(rows)] for rows in _draws(self.support.labels, n_draws)]
@@ -230,7 +244,7 @@ def fit_temperature(
     scores, # `(n_pictures, n_classes)`, minus infinity for what is no candidate
     labels, # `(n_pictures,)`, in 0..n_classes-1
     centre, # the temperature that would be taken without these scores
-    spread=1., # standard deviation of the temperature's logarithm before any score is seen
+    spread=0.5, # standard deviation of the temperature's logarithm before any score is seen
 )->tuple: # the temperature, and the loss of each picture `(n_pictures,)`
     "By which scores are divided: the most probable, classes counting alike"
     n, lowest = len(labels), np.where(np.isfinite(scores), scores, np.inf).min(1, keepdims=True)
