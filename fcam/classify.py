@@ -95,7 +95,6 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, FittedRule, BaseEstim
         self.none_of_these = none_of_these
         self.batch_size, self.cache, self.seed = batch_size, cache, seed
         self.device, self.verbose = device, verbose
-
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.no_validation = self.encoder is not None

@@ -93,7 +93,6 @@ class _Page:
         self.outputs = [self.version, self.status, self.results, self.answer, self.bars,
                         self.label, self.point, self.part, self.beside, self.plan, self.lines]
         self.connect()
-
     def add_classes(self):
         "A row for each class, drawn anew where classes come or go"
         gr.Markdown('## Classes')
@@ -107,7 +106,6 @@ class _Page:
             self.example = gr.Button('Show the example', min_width=120)
         self.zip = gr.File(label='Or a zip of class folders', file_types=['.zip'], height=120,
                            elem_id='zip')
-
     def add_row(self, k, row, visit):
         shown = row['name'] or f'class {k + 1}'
         with gr.Column(variant='panel'):
@@ -140,7 +138,6 @@ class _Page:
             visit.rows.remove(row)
             visit.forget_answers()
         self.on(remove.click, drop, rows=True, key=(row['key'], 'dropped'))
-
     def add_answers(self):
         gr.Markdown('## New pictures')
         self.new = gr.Gallery(label='Put new pictures here', interactive=True, type='filepath',
@@ -151,7 +148,6 @@ class _Page:
         self.answer = gr.Textbox(label='The chosen picture', interactive=False, elem_id='answer')
         self.bars = gr.Label(label='Probabilities', show_heading=False, elem_id='bars')
         self.label = gr.Radio([], label='Is that wrong? It is of the class', elem_id='label')
-
     def add_why(self):
         gr.Markdown('## Why\nPoint at a part of the picture: the frames show where it was matched, '
                     'below them the similarity and how much of it this part adds.')
@@ -170,7 +166,6 @@ class _Page:
                 'one (columns); the darker, the more the pair adds', interactive=False, height=320,
                 buttons=[],
                 alt_text='what each pair of parts adds, as shades of grey')
-
     def add_more(self, encoder):
         "What misleads, what can be taken along, and settings"
         with gr.Accordion('What misleads', open=False, elem_id='misleads'):
@@ -191,7 +186,6 @@ class _Page:
             self.none = gr.Slider(0, 0.5, 0.05, step=0.01,
                 label='None of these: share of known pictures that may be lost (0: never said)')
             self.apply = gr.Button('Apply the settings')
-
     def values(self, visit, **details):
         "What all controls show, in the order of `outputs`"
         found = page_values(visit, **details)
@@ -200,14 +194,11 @@ class _Page:
             found['bars'], gr.Radio(found['names'], value=None, interactive=bool(found['results'])),
             found['point'], gr.Slider(value=part, maximum=max(last, 2)), found['beside'],
             found['plan'], visit.lines()]
-
     def close(self, key):
         if key in self.visits: self.visits.pop(key).close()
-
     def visit(self, key):
         if key not in self.visits: raise gr.Error('This visit has ended: load the page again')
         return self.visits[key]
-
     def on(self, event, action, *given, rows=False, points=False, api_name=None, key=None):
         "Connects an event: `action(visit, *given)` returns details, None, or False for no change"
         def run(key, version, *given):
@@ -220,7 +211,6 @@ class _Page:
         public = dict(api_name=api_name) if api_name else dict(api_visibility='private')
         return event(run_at if points else run, [self.key, self.version, *given], self.outputs,
                      key=key, **public)
-
     def connect(self):
         "What the controls outside of the rows do"
         self.on(self.add.click, lambda visit: visit.add_row() and {}, rows=True)
@@ -254,7 +244,6 @@ class _Page:
             'download minutes.', self.encoder, self.status, api_visibility='private')
         self.on(saying.then, change, self.encoder, self.rule, self.cells, self.none,
                 api_name='settings')
-
     def ask(self, button, action, outputs, api_name):
         "Connects a button whose `action(visit)` changes nothing else on the page"
         def run(key):
@@ -262,7 +251,6 @@ class _Page:
                 try: return action(visit)
                 except _failures as error: raise gr.Error(str(error)) from None
         button.click(run, self.key, outputs, api_name=api_name)
-
     def misleading(self, visit):
         "The mistakes with their pictures, and how many new pictures should be right"
         shown = [(str(visit.small(o['picture'])), f'{o["class"]}, taken for {o["taken_for"]} '

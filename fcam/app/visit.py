@@ -104,19 +104,15 @@ class Visit:
         self.rows, self.row_keys, self.notes, self.lock = [], count(), [], RLock()
         self.forget_answers()
         self.forget_new()
-
     def forget_answers(self):
         "After a change of the classes or the settings"
         self.clf, self.bank = None, None
-
     def forget_new(self):
         "Before other new pictures"
         self.new, self.by_hand, self.bank = [], {}, None
-
     def close(self):
         "Removes all its files"
         shutil.rmtree(self.folder, ignore_errors=True)
-
     def take(self,
         files, # paths of pictures
     )->list: # paths of the copies of those that can be read
@@ -135,13 +131,11 @@ class Visit:
             image.save(self.small(copy))
             taken.append(copy)
         return taken
-
     def small(self,
         path, # of a picture of the visit
     )->Path:
         "Where its small copy is"
         return self.folder/'small'/f'{Path(path).name}.png'
-
     def add_row(self,
         name:str='', # of the class
         files=(), # paths of pictures
@@ -151,7 +145,6 @@ class Visit:
         self.rows.append(row)
         self.forget_answers()
         return row
-
     def fill(self,
         classes:dict, # class to paths
         new=(), # paths of new pictures
@@ -164,11 +157,9 @@ class Visit:
         self.forget_new()
         self.new = self.take(new)
         if left_out: self.notes.append(left_out_line(left_out))
-
     def row_names(self)->list:
         "The name of each row; one that has none is called by its number"
         return [row['name'].strip() or f'class {k + 1}' for k, row in enumerate(self.rows)]
-
     def named(self)->dict: # class to paths
         "The classes that have pictures, by their names; rows of one name are one class"
         classes = {}

@@ -26,7 +26,6 @@ class FittedRule:
     "Labelled features and the rule that classifies by them, with its temperature and threshold"
     rule, whiten, candidates, none_of_these = 'auto', None, None, None     # settings
     seed, verbose = 0, False
-
     def fit_rule(self,
         bank:Bank, # with labels
         encoder=None, # has a `metric`, and `sfc` and `score_temperature` or None for these
@@ -44,19 +43,15 @@ class FittedRule:
         self.scores_ = self.class_scores(self.rule_, bank)
         if found is None: self._find(picture_groups(bank) if groups is None else groups)
         return self
-
     def __getstate__(self):
         "Without what scores, whose rule may be of a class that a notebook defined"
         return {name: value for name, value in vars(self).items() if name != 'scores_'}
-
     def __setstate__(self, state):
         vars(self).update(state)
         if 'rule_' in state: self.scores_ = self.class_scores(self.rule_, self.bank_)
-
     def _centred(self):
         "Whether whitened features are centred, unless the rule forbids it"
         return bool(self.whiten_) and self.score_temperature_ is None
-
     def class_scores(self,
         name:str, # of a rule
         support:Bank, # with labels
@@ -65,7 +60,6 @@ class FittedRule:
         "What scores pictures by a rule, with the settings of this classifier"
         return ClassScores(name, support, self.metric_, self.candidates, self.sfc_, self.whiten_,
                            n_draws, self._centred())
-
     def answers(self,
         banks, # of new pictures, one or more
     )->tuple: # `(n_pictures, n_classes)`, and `(n_pictures,)` bool

@@ -49,12 +49,10 @@ class SimpleShot(Baseline):
         super().__init__()
         if mean is not None: mean = torch.as_tensor(mean).detach().clone()
         self.register_buffer('mean', mean, persistent=False)
-
     @property
     def label(self):
         "The name in tables, with a note where the mean is that of the support"
         return self.name + ' (mean of the support)'*(self.mean is None)
-
     def scores(self, support, query):
         support, query = support.mean(-2), query.mean(-2)
         if self.mean is None: mean = support.mean((1, 2))[:, None]
@@ -84,7 +82,6 @@ class Matching(Baseline):
     ):
         super().__init__()
         self.scale = check_number('scale', scale, '(0, inf)')
-
     def scores(self, support, query):
         support, query = (F.normalize(x.mean(-2), dim=-1) for x in (support, query))
         cosines = torch.einsum('tqd,tksd->tqks', query, support)
@@ -109,7 +106,6 @@ class LinearClassifier(Baseline):
         self.bs, self.seed = check_count('bs', bs), check_seed(seed)
         sgd = dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay)
         self.sgd = {name: check_number(name, value, '[0, inf)') for name, value in sgd.items()}
-
     def scores(self, support, query):
         n_way, n_shot, d = support.shape[1], support.shape[2], support.shape[-1]
         generator = torch.Generator().manual_seed(self.seed)
@@ -129,12 +125,10 @@ class LinearClassifier(Baseline):
                     loss.backward()
                     optimizer.step()
         return self._logits(query.mean(-2), *(x.detach() for x in layer))
-
     def _first_layer(self, n_way, n_features, generator):
         "Weights `(n_way, n_features)` and bias `(n_way,)` as `nn.Linear` begins"
         def draw(*size): return (2*torch.rand(*size, generator=generator)-1)/n_features**0.5
         return draw(n_way, n_features), draw(n_way)
-
     def _logits(self, images, weight, bias): return images@weight.mT+bias.unsqueeze(1)
 
 # %% ../../nbs/classifiers/means.ipynb #45ef2d5f
@@ -148,11 +142,9 @@ class CosineClassifier(LinearClassifier):
     ):
         super().__init__(**kwargs)
         self.scale = check_number('scale', scale, '(0, inf)')
-
     def _first_layer(self, n_way, n_features, generator):
         weight, _ = super()._first_layer(n_way, n_features, generator)
         return weight, weight.norm(dim=-1)
-
     def _logits(self, images, weight, length):
         images = images/(images.norm(dim=-1, keepdim=True)+1e-5)
         return self.scale*length.unsqueeze(1)*(images@F.normalize(weight, dim=-1).mT)
@@ -167,7 +159,6 @@ class LogisticRegression(Baseline):
     ):
         super().__init__()
         self.C = check_number('C', C, '(0, inf)')
-
     def trained(self,
         images:Tensor, # `(n_images, n_features)`, of any lengths
         labels:np.ndarray, # `(n_images,)`, in 0..n_classes-1; classes of any sizes count alike
@@ -185,7 +176,6 @@ class LogisticRegression(Baseline):
             found = model.decision_function(unit(new)@basis)
             return np.stack([-found/2, found/2], 1) if found.ndim == 1 else found
         return scores
-
     def scores(self, support, query):
         labels = np.arange(support.shape[1]).repeat(support.shape[2])
         found = [self.trained(own.flatten(0, 1), labels)(new)

@@ -59,7 +59,6 @@ class MCL(Baseline):
         self.gamma = check_number('gamma', gamma, '[0, inf)')
         self.gamma_back = check_number('gamma_back', gamma_back, '[0, inf)')
         self.katz = check_number('katz', katz, '(0, 1]')
-
     def scores(self, support, query):
         cosines, katz = _cosines(query, support.mean(2)), self.katz
         flat = cosines.flatten(-2)
@@ -108,7 +107,6 @@ class FRN(Baseline):
         for name, value in dict(alpha=alpha, beta=beta, temperature=temperature).items():
             value = check_number(name, value, '(-inf, inf)')
             setattr(self, name, nn.Parameter(torch.tensor(value)))
-
     def scores(self, support, query):
         rows, (n, d) = support.flatten(2, 3), query.shape[2:]
         rows, query = (x/(self.size*d**0.5) for x in (rows, query))

@@ -22,12 +22,10 @@ class Baseline(nn.Module):
     transductive = False # whether it sees all queries of a task together
     whole = False # whether it sees one vector of an image, the mean of its patches
     shots = 'together' # 'mean' or 'each' of a class alone; 'together': equally many of all classes
-
     @property
     def label(self):
         "The name of the rule in tables"
         return self.name or type(self).__name__
-
     def forward(self,
         support:Tensor, # `(..., n_way, n_shot, n, n_features)`
         query:Tensor, # `(..., n_query, m, n_features)`, leading dimensions broadcast
@@ -55,7 +53,6 @@ class Baseline(nn.Module):
                 if fine(scores): return scores.reshape(*lead, *scores.shape[-2:])
         raise ValueError(f'{self.label} has scores that are not finite: look for a NaN or an '
                          'overflow in the features')
-
     def scores(self,
         support:Tensor, # `(tasks, n_way, n_shot, n, n_features)`
         query:Tensor, # `(tasks, n_query, m, n_features)`

@@ -25,12 +25,10 @@ class Transductive(Baseline):
         self.prior = None if prior is None else torch.as_tensor(prior, dtype=torch.float64)
         if prior is not None and not ((self.prior >= 0).all() and 0 < self.prior.sum() < torch.inf):
             raise ValueError(f'prior is {prior!r:.80}: give the share of each class, none negative')
-
     @property
     def label(self):
         "The name in tables, which says that the rule is transductive and where a prior is given"
         return super().label+' (transductive'+', given prior'*(self.prior is not None)+')'
-
     def shares(self,
         n_way:int, # classes of the task
         like:Tensor, # of the type and device that are wanted
@@ -57,7 +55,6 @@ class PTMAP(Transductive):
         self.strength = check_number('strength', strength, '(0, inf)')
         self.step = check_number('step', step, '(0, 1]')
         self.n_steps = check_count('n_steps', n_steps, '[0, inf)')
-
     def scores(self, support, query):
         def transformed(images): # `(tasks, n, n_features)`
             sign = torch.where(images < 0, -1, 1)
@@ -71,7 +68,6 @@ class PTMAP(Transductive):
             number = n_shot+assigned.sum(1).unsqueeze(-1)
             centre = centre+self.step*((support.sum(2)+assigned.mT@query)/number-centre)
         return self.assigned(query, centre)
-
     def assigned(self,
         query:Tensor, # `(tasks, n_query, n_features)`, of length one
         centre:Tensor, # `(tasks, n_way, n_features)`
@@ -94,7 +90,6 @@ class BDCSPN(Transductive):
         super().__init__(prior)
         self.n_joining = check_count('n_joining', n_joining, '[0, inf)')
         self.sharpness = check_number('sharpness', sharpness, '[0, inf)')
-
     def scores(self, support, query):
         support, query = (F.normalize(x.mean(-2), dim=-1) for x in (support, query))
         proto, n_way, n_query = support.mean(2), support.shape[1], query.shape[1]
