@@ -145,7 +145,10 @@ class Sinkhorn(Baseline):
     def scores(self, support, query):
         proto = support.mean(2)
         cost, weights = cosine_cost(query, proto), cross_weights(query, proto, **self.factors)
-        return transport_score(cost, *weights, self.eps, check=not query.is_cuda)
+        return self._moved(cost, *weights)
+    def _moved(self, cost, r, c):
+        "The scores by costs `(..., n, m)` and weights `(..., n)`, `(..., m)`"
+        return transport_score(cost, r, c, self.eps, check=not cost.is_cuda)
 
 # %% ../../nbs/classifiers/patches.ipynb #ub000002
 def _log_unbalanced(cost, r, c, eps, rho, n_iter=20):
@@ -158,21 +161,16 @@ def _log_unbalanced(cost, r, c, eps, rho, n_iter=20):
     return similarity+(log_r+f).unsqueeze(-1)+(log_c+g).unsqueeze(-2)
 
 @register('unbalanced_sinkhorn')
-class UnbalancedSinkhorn(Baseline):
+class UnbalancedSinkhorn(Sinkhorn):
     "Unbalanced Sinkhorn (Chizat et al., 2018): mean cosine of the mass that is worth moving"
-    shots = 'mean'
     def __init__(self,
         eps:float=0.05, # smoothness of the plan, in the unit of the cost
         rho:float=1., # price of mass that stays behind, in the same unit; infinite: `sinkhorn`
         sharpness:float=2., # factor on the cosines in the weights of the patches
         norm_power:float=1., # power of the features' lengths there
     ):
-        super().__init__()
-        self.eps = check_number('eps', eps, '(0, inf)')
+        super().__init__(eps, sharpness, norm_power)
         self.rho = check_number('rho', rho, '(0, inf]')
-        self.factors = dict(sharpness=sharpness, norm_power=norm_power)
-    def scores(self, support, query):
-        proto = support.mean(2)
-        cost, weights = cosine_cost(query, proto), cross_weights(query, proto, **self.factors)
-        plan = _log_unbalanced(cost, *weights, self.eps, self.rho).flatten(-2).softmax(-1)
+    def _moved(self, cost, r, c):
+        plan = _log_unbalanced(cost, r, c, self.eps, self.rho).flatten(-2).softmax(-1)
         return ((1-cost).flatten(-2)*plan).sum(-1)
