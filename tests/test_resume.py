@@ -51,7 +51,7 @@ def writing():
 
 start = time.time()
 assert os.waitpid(live('whole', 5), 0)[1] == 0
-seconds, kills, in_write = time.time() - start, 0, 0
+seconds, kills, in_write, ends = time.time() - start, 0, 0, 0
 while True:
     process, until = live('killed', 5), time.time() + random.uniform(0.1, max(1., 2.5*seconds/n_kills))
     hunting = kills%2 == 1                                     # every second one dies in a write
@@ -68,7 +68,8 @@ while True:
         ended, status = os.waitpid(live('killed', 5), 0)
     assert status == 0, status
     if kills >= n_kills: break
-    for name in ('killed', 'killed-model'): os.rename(folder/name, folder/f'{name}-{kills}')
+    ends += 1
+    for name in ('killed', 'killed-model'): os.rename(folder/name, folder/f'{name}-{ends}')
 print(json.dumps(dict(kills=kills, in_write=in_write, seconds=seconds)))
 '''
 
