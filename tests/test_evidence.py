@@ -95,7 +95,7 @@ def test_functions_of_the_pages(monkeypatch, tmp_path):
     assert rows[1][2] == '–' and rows[1][0].startswith('[UniCon KL calibrates better')
     for name, on in (('glyphs', ' on a processor'), ('omniglot', ' on a GPU')):
         assert f'{on} |' in claims_table(dict(n_patches={name: read_results(nbs/'results'/'claims', 'n_patches')[name]}))
-    assert '**reversed** -0.262 ± 0.085 (paper +0.239).' in result_page(results)
+    assert '**reversed** -0.262 ± 0.085 (paper +0.24).' in result_page(results)
     fig = plot_claims(results, '1-shot')
     assert fig.axes[0].get_xlabel() == 'difference in 1-shot (percentage points)' and len(fig.axes) == len(results)
 

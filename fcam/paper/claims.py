@@ -299,5 +299,5 @@ _weights = Experiment('weights',
 
 # %% ../../nbs/paper/claims.ipynb #de547a27
 experiments = {one.name: one for one in (
-    _comparison, _ablation, _kl_ukd, _modulate_module, _temperature, _cross_domain, _global,
-    _n_patches, _tsne, _plans, _hard_labels, _weights)}
+    _comparison, _ablation, _hard_labels, _kl_ukd, _modulate_module, _temperature, _cross_domain,
+    _global, _n_patches, _tsne, _plans, _weights)}

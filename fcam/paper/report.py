@@ -166,10 +166,10 @@ def interval_text(
     found:dict, # with `mean` and `half`
     sign:str='', # as in `number_text`
 )->str:
-    "A mean with half its interval, to the same digits"
+    "A mean with half its interval, which has two digits that count"
     if found['half'] is None: return number_text(found['mean'], sign)
-    digits = 3 if abs(found['mean']) < 1 and found['half'] < 1 else 2
-    while digits < 6 and 0 < found['half'] < 0.95*0.1**digits: digits += 1  # one that is not zero
+    digits = 2
+    while digits < 6 and 0 < found['half'] < 0.95*0.1**(digits - 1): digits += 1
     return f'{found["mean"]:{sign}.{digits}f} ± {found["half"]:.{digits}f}'
 
 def kept_starts(

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from fcam.paper.claims import experiments
 from fcam.paper.experiments import Experiment, verdict_text
-from fcam.paper.report import interval_text, kept_starts, markdown_table, number_text, report_text
+from fcam.paper.report import interval_text, kept_starts, markdown_table, report_text
 
 def declared_rows(
     one:Experiment, # before it is run
@@ -52,7 +52,7 @@ def in_words(
 )->str: # Markdown
     "The word of a difference, with its interval, and the paper's difference at this error"
     theirs = claim['paper_scaled']
-    paper = '' if theirs is None else f' (paper {number_text(theirs, "+")})'
+    paper = '' if theirs is None else f' (paper {theirs:+.2f})'
     return f'**{verdict_text(claim)}**{mark} {interval_text(claim, "+")}{paper}'
 
 def _worst_rival(result, claim):
@@ -97,7 +97,7 @@ def claims_table(
     rows = []
     for name, results in found.items():
         for one in sorted(experiments[name].claims, key=lambda one: not one.primary):
-            if not (one.primary or one.says): continue
+            if not (one.says or one.primary and not one.ours): continue
             tested = {data: next((o for o in result['claims'] if o['claim'] == str(one)
                                   and o['column'] == (one.column or o['column'])), None)
                       for data, result in results.items()}
