@@ -145,7 +145,7 @@ class ClassScores:
             f'{name} needs as many pictures of every class, not {counts.min()} to {counts.max()}')
         self.n_classes = len(counts)
         if name == 'logistic_regression':
-            self.trained = baseline(name).trained(self.support.whole, support.labels)
+            self.trained = baseline(name, C=10.).trained(self.support.whole, support.labels)
         else: self.rules = [self._shots(o, metric, sfc, n_draws) for o in names]
     def _features(self, bank):
         "The features of a bank as the rule gets them"
