@@ -68,7 +68,8 @@ def test_rows_of_the_gpu_give_records_and_answers(tmp_path, monkeypatch):
     import published_width_gpu as script
     monkeypatch.setattr(script, 'settings', script.settings | tiny | dict(warmup_epochs=1, calibration_epochs=1, module_epochs=1, joint_epochs=1))
     monkeypatch.setattr(script, 'measured', dict(ablation=('both', 'neither')))
-    monkeypatch.setattr(script, 'of_student', script.of_student[:1])
+    monkeypatch.setattr(script, 'of_student', dict(width=4))
+    monkeypatch.setattr(script, 'student_rows', script.student_rows[:1])
     few_pictures(tmp_path/'cifar100')
     script.main(tmp_path, '0')
     script.main(tmp_path, 'report', n_seeds=1)
