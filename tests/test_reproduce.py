@@ -30,7 +30,7 @@ def test_a_row_is_ended_and_begun_again(tmp_path):
         process.send_signal(number)
         assert process.wait(600) != 0 and 'Traceback' not in process.stderr.read(), part
     results = {name: call(tmp_path, 'ablation', *options, '--out', name) for name in ('ended', 'whole')}
-    for code, out, err in results.values(): assert code == 0 and '# ablation: not decided' in out, out + err
+    for code, out, err in results.values(): assert code == 0 and '# ablation: open' in out, out + err
     before, whole = state(tmp_path/'ended'), state(tmp_path/'whole')
     assert before[0] == whole[0] and len(list((tmp_path/'ended'/'trained').iterdir())) == 3
     assert (tmp_path/'ended'/'ablation-glyphs-tiny.md').read_text() in results['ended'][1]

@@ -90,7 +90,7 @@ def _find(self:FittedRule, groups):
     if found:
         scores, known, held, near = map(np.concatenate, zip(*found))
         share, power = np.mean(shares), 0.25 if self._centred() else 0.5
-        if self.rule_ == 'logistic_regression': power = -0.25
+        if self.rule_ == 'logistic_regression': power = -0.17
         centre = self.temperature_*(share*counts.mean())**-power
         self.temperature_, losses = fit_temperature(scores, known, centre)
         self.temperature_ *= share**power                       # from fewer pictures to all

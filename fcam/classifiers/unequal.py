@@ -145,29 +145,32 @@ class ClassScores:
             f'{name} needs as many pictures of every class, not {counts.min()} to {counts.max()}')
         self.n_classes = len(counts)
         if name == 'logistic_regression':
-            self.trained = baseline(name).trained(self.support.whole, support.labels)
+            self.trained = baseline(name, C=10.).trained(self.support.whole, support.labels)
         else: self.rules = [self._shots(o, metric, sfc, n_draws) for o in names]
     def _features(self, bank):
-        "The features of a bank as the rule gets them"
+        "The whole of each picture as the rule gets it, and its parts before they are whitened"
         if self.whitened is None: return bank
         length = bank.whole.norm(dim=-1, keepdim=True).clamp_min(1e-12)
-        return bank._replace(whole=self.whitened(bank.whole/length) - self.centre,
-                             local=self.whitened(bank.local/length[:, None]) - self.centre)
+        return bank._replace(whole=self._changed(bank.whole/length),
+                             local=bank.local/length[:, None])
+    def _changed(self, x):
+        "Features whitened and centred, where they are to be"
+        return x if self.whitened is None else self.whitened(x) - self.centre
 
 @patch
 def _shots(self:ClassScores, name, metric, sfc, n_draws):
     "A rule, and the pictures of each class that it gets, `(n_classes, k, n, d)` in each draw"
     if name in ('metric', 'structured_fc'): rule = OfMetric(metric)
     elif name == 'simpleshot': rule = baseline(name, mean=self.support.whole.mean(0))
-    elif name == 'frn':
-        size = self.support.local.float().square().mean().sqrt().item()
-        rule = baseline(name, size=size or 1.)
     else: rule = baseline(name).to(self.support.whole)
     sets = self.support.whole[:, None] if rule.whole else self.support.local
     draws = [sets[torch.as_tensor(rows)] for rows in _draws(self.support.labels, n_draws)]
+    if rule.shots == 'mean' and name != 'structured_fc':
+        draws = [shots.mean(1, keepdim=True) for shots in draws]
+    if not rule.whole: draws = list(map(self._changed, draws))  # after the mean, which is fewer
     if name == 'structured_fc':
         with eval_mode(metric): draws = [structured_fc(draws[0], metric, **sfc or {})[:, None]]
-    elif rule.shots == 'mean': draws = [shots.mean(1, keepdim=True) for shots in draws]
+    if name == 'frn': rule.size = draws[0].float().square().mean().sqrt().item() or 1.
     return rule, draws
 
 @patch
@@ -188,7 +191,7 @@ def __call__(self:ClassScores,
         jobs = [*zip(positions[:, None], nearest)]
     scores = torch.zeros(len(positions), self.n_classes, dtype=torch.float64)
     for rule, draws in self.rules:
-        new = query.whole[:, None] if rule.whole else query.local
+        new = query.whole[:, None] if rule.whole else self._changed(query.local)
         for shots in draws:
             own = torch.full_like(scores, -torch.inf)
             with eval_mode(rule):

@@ -17,7 +17,7 @@ from ..training.presets import Preset, settings_of
 
 # %% auto #0
 __all__ = ['stages', 'transport_rules', 'verdict_words', 'Row', 'Claim', 'Experiment', 'digest', 'Training', 'training_of',
-           'encoder_of', 'mean_interval', 'Difference', 'paired_difference', 'holm', 'verdict']
+           'encoder_of', 'mean_interval', 'Difference', 'paired_difference', 'holm', 'verdict', 'verdict_text']
 
 # %% ../../nbs/paper/experiments.ipynb #8955d08a
 stages = {'warm-up': 'warm-up', 'calibration (student)': 'calibration',
@@ -49,7 +49,8 @@ class Claim(NamedTuple):
     than_column:str=None # column of the row `than`; default: the same
     ours:bool=False # not a claim of the paper
     primary:bool=False # the one difference that decides the experiment; all others are explored
-    says:str='' # what the paper says of this difference, where that has a line of its own
+    says:str='' # what is said of this difference, where that has a line of its own
+    theorem:bool=False # it must be so, by a proof: a check of the code, not of the method
     def __str__(self):
         if self.than_column: return f'{self.better}: {self.column} above {self.than_column}'
         return f'{self.better} above {self.than}'
@@ -135,7 +136,7 @@ def mean_interval(
     return mean, float(t.ppf(0.975, n - 1))*stdev(values)/sqrt(n)
 
 # %% ../../nbs/paper/experiments.ipynb #85bb027c
-verdict_words = 'shown', 'opposite shown', 'level', "smaller than the paper's", 'not decided'
+verdict_words = 'holds', 'smaller', 'absent', 'open', 'reversed'
 
 @dataclass(frozen=True)
 class Difference:
@@ -196,17 +197,22 @@ def holm(
     return found
 
 def verdict(
-    difference:Difference, # of two rows
-    p:float=None, # corrected for the number of differences; default: of this one alone
-    margin:float=None, # within which two rows are level; default: they never are
-    paper:float=None, # the paper's difference, at this error
-    p_paper:float=None, # of the paper's difference, corrected; default: of this one alone
-)->str: # one of `verdict_words`
-    "What a difference shows"
-    mean, half, word = difference.mean, difference.half, 'not decided'
-    if half is None: return word
-    if (difference.p if p is None else p) < 0.05: word = 'shown' if mean > 0 else 'opposite shown'
-    elif margin is not None and abs(mean) + half <= margin: word = 'level'
-    if word not in ('shown', 'not decided') or paper is None or paper < mean: return word
-    p_paper = difference.p_of(paper) if p_paper is None else p_paper
-    return "smaller than the paper's" if p_paper < 0.05 else word
+    claim:dict, # of the `claims` of a result
+)->str: # one of `verdict_words`, or 'theorem'
+    "What a difference says of the claim that it is above zero, and as large as the paper's"
+    mean, p, paper = claim['mean'], claim['p_corrected'], claim['paper_scaled']
+    if claim.get('theorem'): return 'theorem'
+    is_decided = p is not None and p < 0.05
+    if is_decided and mean < 0: return 'reversed'
+    if p is None or paper is None: return 'open'
+    is_below = mean < paper and claim['p_paper_corrected'] < 0.05
+    if is_decided: return 'smaller' if is_below else 'holds'
+    return 'absent' if is_below else 'open'
+
+def verdict_text(
+    claim:dict, # of the `claims` of a result
+)->str: # a word, and *above 0* where the test of zero says so and the paper has no number
+    "The word of a difference, as tables have it"
+    word = verdict(claim)
+    is_above = word == 'open' and claim['p_corrected'] is not None and claim['p_corrected'] < 0.05
+    return word + ', above 0'*is_above

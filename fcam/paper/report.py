@@ -12,9 +12,9 @@ from dataclasses import asdict
 from datetime import datetime
 
 from ..core.files import write_file, write_json
-from .experiments import Difference, encoder_of, Experiment, holm, mean_interval
-from .experiments import paired_difference, training_of, transport_rules, verdict
-from .experiments import stages
+from .experiments import encoder_of, Experiment, holm, mean_interval
+from .experiments import paired_difference, stages, training_of, transport_rules
+from .experiments import verdict, verdict_text
 from .laboratory import Laboratory, read_training
 from ..runs.record import machine
 
@@ -76,7 +76,6 @@ class Report:
         seconds = sum(part['seconds'] for part in parts) + sum(row['seconds'] for row in rows)
         done = min((len(o) for o in self.values.values()), default=0)
         return dict(experiment=one.name, claim=one.claim, place=one.place, note=one.note,
-            verdict=next((o['verdict'] for o in claims if o['primary']), 'not decided'),
             claims=claims, rows=rows, equal_rows=_equal_rows(self.values),
             left_out=self.left_out, paper_on=source, size=self.size,
             seeds=self.seeds[:done], complete=done == len(self.seeds), structured=lab.structured,
@@ -117,29 +116,24 @@ def _row_result(report, row, paper):
                 seconds=round(seconds, 1))
 
 def _claim_results(differences, rows, paper):
-    "Each difference, with all that its interval needs, the paper's, and the verdict"
+    "Each difference, with all that its interval and its verdict need, and the paper's"
     ours, claims = {row['name']: row['ours'] for row in rows}, []
     for claim, column, difference in differences:
-        than_column, theirs, scaled, margin = claim.than_column or column, None, None, None
+        than_column, theirs, scaled = claim.than_column or column, None, None
         printed = [paper.get(name, {}).get(one) for name, one in
                    ((claim.better, column), (claim.than, than_column))]
         if None not in printed: theirs = scaled = round(printed[0] - printed[1], 4)
-        if 'shot' in column or 'after' in column:              # an accuracy: what is its error?
-            error = 100 - ours[claim.than][than_column]['mean']
-            margin = max(0.25, 0.03*error)
-            if theirs is not None: scaled = theirs*error/(100 - printed[1])
+        if theirs is not None and ('shot' in column or 'after' in column): # an accuracy
+            scaled = theirs*(100 - ours[claim.than][than_column]['mean'])/(100 - printed[1])
         primary = claim.primary and not any(one['primary'] for one in claims)
         claims.append(dict(claim=str(claim), says=claim.says, ours=claim.ours, primary=primary,
-            column=column, paper=theirs, paper_scaled=scaled, margin=margin, mean=difference.mean,
-            half=difference.half, p=difference.p, difference=asdict(difference),
-            p_paper=None if scaled is None else difference.p_of(scaled)))
+            theorem=claim.theorem, column=column, paper=theirs, paper_scaled=scaled,
+            mean=difference.mean, half=difference.half, difference=asdict(difference),
+            p=difference.p, p_paper=None if scaled is None else difference.p_of(scaled)))
     for p in ('p', 'p_paper'):                                 # of zero, of the paper's difference
         explored = [one for one in claims if not one['primary'] and one[p] is not None]
         corrected = iter(holm([one[p] for one in explored]))
         for one in claims: one[f'{p}_corrected'] = next(corrected) if one in explored else one[p]
-    for one in claims:
-        one['verdict'] = verdict(Difference(**one['difference']), one['p_corrected'],
-                                 one['margin'], one['paper_scaled'], one['p_paper_corrected'])
     return claims
 
 def _equal_rows(values):
@@ -172,10 +166,10 @@ def interval_text(
     found:dict, # with `mean` and `half`
     sign:str='', # as in `number_text`
 )->str:
-    "A mean with half its interval, to the same digits"
+    "A mean with half its interval, which has two digits that count"
     if found['half'] is None: return number_text(found['mean'], sign)
-    digits = 3 if abs(found['mean']) < 1 and found['half'] < 1 else 2
-    while digits < 6 and 0 < found['half'] < 0.95*0.1**digits: digits += 1  # one that is not zero
+    digits = 2
+    while digits < 6 and 0 < found['half'] < 0.95*0.1**(digits - 1): digits += 1
     return f'{found["mean"]:{sign}.{digits}f} ± {found["half"]:.{digits}f}'
 
 def kept_starts(
@@ -211,7 +205,7 @@ def _claim_table(claims):
         if claim['paper_scaled'] != claim['paper']:
             theirs += f' ({number_text(claim["paper_scaled"], "+")})'
         rows.append([f'**{name}**' if claim['primary'] else name, claim['column'], theirs,
-                     interval_text(claim, '+'), claim['verdict']])
+                     interval_text(claim, '+'), verdict_text(claim)])
     return markdown_table(header, rows) if rows else 'No claim has all of its rows.'
 
 def _conditions(result):
@@ -232,10 +226,9 @@ def _conditions(result):
     return (f'Size {result["size"]}; {"; ".join(result["data"].values())}; seeds '
             f'{result["seeds"]}, each with its own training and its own tasks ({tasks}){several}; '
             f'{result["precision"]} on {device}, '
-            f'{libraries}. In bold the primary difference. Each interval is that of one '
-            "difference; *shown*, *opposite shown* and *smaller than the paper's* of all but the "
-            'primary one are corrected for their number (Holm), so an interval may exclude zero, '
-            "or lie below the paper's difference, without the word. "
+            f'{libraries}. In bold the primary difference. The words of all others are corrected '
+            'for their number (Holm), the intervals are not. *Open*: zero and the paper\'s '
+            'difference are both possible, or the paper has no number. '
             "Behind the paper's differences, in brackets, the same share of the error "
             f'here. "At its start": that stage saved the weights with which it began. Intervals '
             f'are 95 %. {result["note"]}'.strip())
@@ -245,7 +238,8 @@ def report_text(
 )->str: # Markdown
     "A result to read: the verdict, the claim, the numbers, and how they came about"
     on = f"; the paper's numbers are on {result['paper_on']}" if result['paper_on'] else ''
-    parts = [f'# {result["experiment"]}: {result["verdict"]}',
+    word = next((verdict(one) for one in result['claims'] if one['primary']), 'open')
+    parts = [f'# {result["experiment"]}: {word}',
              f'{result["claim"]} ({result["place"]}{on})']
     if result['rows']: parts += [_row_table(result['rows']), _claim_table(result['claims']),
                                  _conditions(result)]

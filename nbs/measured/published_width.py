@@ -82,12 +82,16 @@ def network_of(lab, training):
     start.put(model)
     return model.to(lab.device, memory_format=torch.channels_last)
 
+def benchmark(runs, name):
+    "The images of a folder `cifar100`, with a folder for each class, or else torchvision's CIFAR-100"
+    source = dict(data=str(runs/'cifar100'), splits=name) if (runs/'cifar100').is_dir() else dict(data=name)
+    return load_data(**source)
+
 class Chain:
     "The rows of one data set and one seed, in an order in which each is worth having if the next never comes"
     def __init__(self, runs, name, seed, epochs=60, folder='lab', cbs=(), **changes):
         self.runs, self.name, self.seed, self.epochs, self.losses = runs, name, seed, epochs, losses(epochs)
-        source = dict(data=str(runs/'cifar100'), splits=name) if (runs/'cifar100').is_dir() else dict(data=name)
-        data = load_data(**source)
+        data = benchmark(runs, name)
         preset = choose_preset(data, name, **plan | recipe | stages(epochs) | changes)
         self.lab = Laboratory(runs/folder, data, preset, cbs=cbs)
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from fcam.paper.experiments import Experiment
-from fcam.paper.report import interval_text, kept_starts, markdown_table, number_text, report_text
+from fcam.paper.claims import experiments
+from fcam.paper.experiments import Experiment, verdict_text
+from fcam.paper.report import interval_text, kept_starts, markdown_table, report_text
 
 def declared_rows(
     one:Experiment, # before it is run
@@ -33,8 +34,9 @@ def read_results(
     "The results of an experiment, data set by data set; `FileNotFoundError` where there is none"
     found = {}
     for path in sorted(Path(folder).glob(f'{experiment}-*.json')): # full before small and tiny
-        data, _, size = path.stem.removeprefix(experiment + '-').rpartition('-')
-        name = f'{data}, {size}' if data in found else data
+        name, _, size = path.stem.removeprefix(experiment + '-').rpartition('-')
+        if size == 'full': name += ', published width'
+        elif name in found: name += f', {size}'
         found[name] = json.loads(path.read_text(encoding='utf-8'))
     if found: return found
     raise FileNotFoundError(f'{folder} has no result of {experiment}: run it by fcam_reproduce')
@@ -44,19 +46,24 @@ def _named(claim):
     name, column = claim['claim'], claim['column']
     return name if column in name else f'{name} ({column})'
 
-def _against(result, claim):
-    "The paper's other differences whose opposite was shown, where that of the deciding was not"
-    if not claim['primary'] or claim['verdict'] == 'opposite shown': return ''
-    names = [_named(o) for o in result['claims']
-             if not o['primary'] and o['paper'] is not None and o['verdict'] == 'opposite shown']
-    return f'{", ".join(names)}: opposite shown'*bool(names)
+def in_words(
+    claim:dict, # of the `claims` of a result
+    mark:str='', # behind the word
+)->str: # Markdown
+    "The word of a difference, with its interval, and the paper's difference at this error"
+    theirs = claim['paper_scaled']
+    paper = '' if theirs is None else f' (paper {theirs:+.2f})'
+    return f'**{verdict_text(claim)}**{mark} {interval_text(claim, "+")}{paper}'
 
-def _decided(result):
-    "The deciding difference with its verdict; then others of the paper whose opposite was shown"
-    for o in result['claims']:
-        if not o['primary']: continue
-        yield f'Decided by *{_named(o)}*: **{o["verdict"]}**.'
-        if against := _against(result, o): yield f'{against}.'
+def _worst_rival(result, claim):
+    "Where the claim is about all others: the one that comes off best beside the deciding one"
+    if not claim['primary'] or 'all other' not in result['claim']: return ''
+    better, column = claim['claim'].split(' above ')[0], claim['column']
+    others = [o for o in result['claims'] if o['claim'].startswith(f'{better} above ')
+              and o['column'] == column and not (o['ours'] or o['primary'])]
+    if not others: return ''
+    worst = min(others, key=lambda one: one['mean'])
+    return f'; {worst["claim"]}: {in_words(worst)}'
 
 def result_page(
     results:dict, # of `read_results`
@@ -67,47 +74,41 @@ def result_page(
         text = report_text(result).split('\n\n', 1)[1].strip()
         command = result.get('command_line', f'fcam_reproduce {result["experiment"]}')
         parts += [f'### On {name}', f'`{command}`, '
-                  f'{result["seconds"]:.0f} s of training and measuring:', text,
-                  f'{result["claim"]} ' + ' '.join(_decided(result))]
+                  f'{result["seconds"]:.0f} s of training and measuring:', text]
+        parts += [f'{result["claim"]} Decided by *{_named(o)}*: {in_words(o)}'
+                  f'{_worst_rival(result, o)}.' for o in result['claims'] if o['primary']]
     return '\n\n'.join(parts)
 
 def claims_table(
     found:dict, # name of an experiment to its `read_results`
     link:callable=None, # gives the page of an experiment; default: no links
-    numbers:bool=True, # with the size of each difference; without, the words alone
 )->str: # Markdown
-    "What the paper claims, by which difference it was decided, and the verdict on each data set"
-    sets = sorted({data for results in found.values() for data in results})
-    def cell(result, key, column):
-        claim = next((o for o in result.get('claims', ())
-                      if (o['claim'], o['column']) == (key, column)), None)
-        if not claim: return '–'
-        names = re.split(' above |: ', key)
+    "Each claim and the difference that tests it: on each data set a word, and the interval"
+    sets = sorted({data for results in found.values() for data in results},
+                  key=lambda data: (not data.endswith('published width'), data))
+    def cell(result, claim):
+        names = re.split(' above |: ', claim['claim'])
         mark = r'\*'*any(kept_starts(row) for row in result['rows'] if row['name'] in names)
         n = len(result['seeds'])
-        mark += {1: ' (one training)', 3: ''}.get(n, f' ({n} trainings)') # 3 by default
-        if column.startswith('ms '):
-            mark += ' on a GPU' if result['machine'].get('gpu') else ' on a processor'
-        against = _against(result, claim)
-        end = f'; {against}' if against else ''
-        if not numbers: return claim['verdict'] + mark + end
-        text = f'**{claim["verdict"]}**{mark}, {interval_text(claim, "+")}'
-        theirs = claim['paper_scaled']
-        if theirs is not None:
-            inside = (claim['verdict'] == 'level' and
-                      abs(theirs - claim['mean']) <= claim['half'])
-            text += f' (paper {number_text(theirs, "+")}' + ', inside the interval'*inside + ')'
-        return text + end
+        how = {1: ', one training', 3: ''}.get(n, f', {n} trainings') # 3 by default
+        if claim['column'].startswith('ms '):
+            how += ' on a GPU' if result['machine'].get('gpu') else ' on a processor'
+        return in_words(claim, mark) + how + _worst_rival(result, claim)
     rows = []
     for name, results in found.items():
-        first = next(iter(results.values()))
-        for one in sorted(first['claims'], key=lambda one: not one['primary']):
-            if not (one['primary'] or one['says']): continue
-            text, key, column = one['says'] or first['claim'], one['claim'], one['column']
+        for one in sorted(experiments[name].claims, key=lambda one: not one.primary):
+            if not (one.says or one.primary and not one.ours): continue
+            tested = {data: next((o for o in result['claims'] if o['claim'] == str(one)
+                                  and o['column'] == (one.column or o['column'])), None)
+                      for data, result in results.items()}
+            tested = {data: claim for data, claim in tested.items() if claim}
+            if not tested: continue
+            text = one.says or experiments[name].claim
             if link: text = f'[{text}]({link(name)})'
-            cells = [cell(results.get(data, {}), key, column) for data in sets]
-            rows.append([text, _named(one), *cells])
-    return markdown_table(['the paper says', 'decided by', *sets], rows)
+            rows.append([text, _named(next(iter(tested.values()))),
+                         *(cell(results[data], tested[data]) if data in tested else '–'
+                           for data in sets)])
+    return markdown_table(['the claim', 'tested by', *sets], rows)
 
 def plot_claims(
     results:dict, # of `read_results`
