@@ -83,7 +83,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, FittedRule, BaseEstim
         cells:int=5, # cells a side of a local set; models of ours have crops of their own instead
         size:int=None, # side of the pictures, for encoders by name; default: the encoder's
         candidates:int=None, # compare only with so many classes, most similar as a whole
-        none_of_these:float=None, # about this share of known pictures gets this answer, to 0.5
+        none_of_these:float=None, # share of known pictures that may get this answer, to 0.5
         batch_size:int=32, # pictures that are embedded together
         cache=None, # folder where features of pictures are kept, to be found again; None: nowhere
         seed:int=0, # of crops and of what is held out

@@ -12,14 +12,18 @@ from project import nbs
 tiny = dict(width=2, patch_size=16, n_patches=2, n_iters=1, n_tasks_per_step=1, n_query=2, n_valid=3,
             valid_images=80, n_views=1, n_test=(4, 2), sfc_epochs=1)
 
+def few_pictures(folder):
+    "21 pictures of noise for each class of CIFAR-FS"
+    splits = json.loads((nbs.parent/'fcam'/'splits'/'cifar_fs.json').read_text())
+    for name in sum((splits[part] for part in ('train', 'val', 'test')), []):
+        (folder/name).mkdir(parents=True)
+        for i in range(21): Image.fromarray(np.random.randint(0, 256, (32, 32, 3), dtype=np.uint8)).save(folder/name/f'{i}.png')
+
 def test_rows_are_trained_once(tmp_path, capsys, monkeypatch):
     monkeypatch.syspath_prepend(nbs/'measured')
     import published_width as script
     monkeypatch.setattr(script, 'plan', script.plan | tiny)
-    splits = json.loads((nbs.parent/'fcam'/'splits'/'cifar_fs.json').read_text())
-    for name in sum((splits[part] for part in ('train', 'val', 'test')), []):
-        (tmp_path/'cifar100'/name).mkdir(parents=True)
-        for i in range(21): Image.fromarray(np.random.randint(0, 256, (32, 32, 3), dtype=np.uint8)).save(tmp_path/'cifar100'/name/f'{i}.png')
+    few_pictures(tmp_path/'cifar100')
     for n_trained in (5, 0):                                   # one warm-up, two calibrations, two metrics
         chain = script.Chain(tmp_path, 'cifar_fs', 0, epochs=1)
         of_paper = chain.lab.preset                            # what no row sets otherwise: the preset of CIFAR-FS has weights of ours
@@ -57,3 +61,23 @@ def test_half_of_the_loss_is_for_the_labels_of_the_teacher(monkeypatch):
     before = callback.learn.loss
     callback.after_loss()
     assert callback.learn.loss is before
+
+def test_rows_of_the_gpu_give_records_and_answers(tmp_path, monkeypatch):
+    "A training at a tiny size and its student: the record, and the right answers of each task"
+    monkeypatch.syspath_prepend(nbs/'measured')
+    import published_width_gpu as script
+    monkeypatch.setattr(script, 'settings', script.settings | tiny | dict(warmup_epochs=1, calibration_epochs=1, module_epochs=1, joint_epochs=1))
+    monkeypatch.setattr(script, 'measured', dict(ablation=('both', 'neither')))
+    monkeypatch.setattr(script, 'of_student', dict(width=4))
+    monkeypatch.setattr(script, 'student_rows', script.student_rows[:1])
+    few_pictures(tmp_path/'cifar100')
+    script.main(tmp_path, '0')
+    script.main(tmp_path, 'report', n_seeds=1)
+    found = json.loads((tmp_path/'published_width_gpu.json').read_text())['rows']
+    assert list(found) == ['neither', 'both', 'student, warm-up']
+    assert [part['part'] for part in found['both'][0]['trainings']] == ['warm-up', 'calibration', 'meta-training']
+    record = json.loads((tmp_path/'lab'/'ablation-cifar100-full.json').read_text())
+    assert [one['claim'] for one in record['claims']] == ['both above neither']*2
+    for row in record['rows']:
+        right = [int(n) for n in found[row['name']][0]['right']['1-shot'].split(',')]
+        assert np.allclose(np.mean(right)/0.75, row['ours']['1-shot']['mean'], atol=1e-3)

@@ -226,9 +226,11 @@ def _conditions(result):
     return (f'Size {result["size"]}; {"; ".join(result["data"].values())}; seeds '
             f'{result["seeds"]}, each with its own training and its own tasks ({tasks}){several}; '
             f'{result["precision"]} on {device}, '
-            f'{libraries}. In bold the primary difference. The words of all others are corrected '
-            'for their number (Holm), the intervals are not. *Open*: zero and the paper\'s '
-            'difference are both possible, or the paper has no number. '
+            f'{libraries}. In bold the primary difference. Holds: above zero, not below the '
+            "paper's; smaller: above zero, below the paper's; absent: zero is possible, "
+            "the paper's is not; open: both are, or the paper has no number; reversed: below zero. "
+            'The words of all but the primary one are corrected for their number (Holm), intervals '
+            'are not. '
             "Behind the paper's differences, in brackets, the same share of the error "
             f'here. "At its start": that stage saved the weights with which it began. Intervals '
             f'are 95 %. {result["note"]}'.strip())

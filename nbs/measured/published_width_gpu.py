@@ -4,7 +4,7 @@
     python nbs/measured/published_width_gpu.py RUNS student     # once the four are over
     python nbs/measured/published_width_gpu.py RUNS report      # what was found
 
-In RUNS lie the trainings (`lab`, `student32`), the accuracy of each task, and the images, as for
+In RUNS lie the trainings (`lab`, `student`), the accuracy of each task, and the images, as for
 `published_width.py`. Whatever ended a command, it goes on where it was. The report writes the records of the
 experiments, and `published_width_gpu.json` with the right answers of each task."""
 import json, sys
@@ -23,11 +23,12 @@ settings = dict(n_patches=9, scale=(0.2, 1.), bs=128, color_jitter=0.4, warmup_e
                 calibration_epochs=15, calibration_lr=0.01, soft_weight=0.5, momentum=0.999,
                 n_iters=50, module_epochs=3, joint_epochs=4, joint_lr=1e-3, eps=0.1, sharpness=1., norm_power=0., weights_lr=0.,
                 valid_patches=2, n_views=1, n_test=(2000, 600))
+of_student = dict(width=32, warmup_epochs=80)                  # and all others as above
 measured = dict(hard_labels=('warm-up', 'L_CE alone, averaged', 'soft labels, teacher'),
                 ablation=('both', 'neither', 'neither, equal epochs'))
 plain = dict(soft_target='none')
-of_student = (Row('warm-up', 'warm-up', 'cosine'), Row('averaged', teacher, 'cosine', settings=plain),
-              Row('weights (4, 3), one eps', settings=plain | metrics['weights (4, 3), one eps'], test=dict(n_episodes=5000)))
+student_rows = (Row('warm-up', 'warm-up', 'cosine'), Row('averaged', teacher, 'cosine', settings=plain),
+                Row('weights (4, 3), one eps', settings=plain | metrics['weights (4, 3), one eps'], test=dict(n_episodes=5000)))
 
 class Ensemble(torch.nn.Module):
     "The mean of the logits of several networks"
@@ -42,11 +43,11 @@ def laboratory(runs, folder='lab', cbs=(), **changes):
     preset = choose_preset(data, 'cifar_fs', **settings | changes)
     return Laboratory(runs/folder, data, preset, structured=False, cbs=cbs)
 
-def distilled(lab, runs, n_seeds, width=32, warmup_epochs=80):
+def distilled(lab, runs, n_seeds):
     "The laboratory of a student that learns from the averaged networks of all trainings"
     row = Row('plain', teacher, settings=plain)
     networks = [network_of(lab, training_of(row, lab.preset, seed)) for seed in range(n_seeds)]
-    return laboratory(runs, f'student{width}', [Distilled(Ensemble(networks))], width=width, warmup_epochs=warmup_epochs)
+    return laboratory(runs, 'student', [Distilled(Ensemble(networks))], **of_student)
 
 def answers(lab, row, seed):
     "How many of its 75 queries each task had right, and what is known of the trainings"
@@ -65,7 +66,7 @@ def report(lab, student, out, n_seeds):
         found = Report(lab, experiments[name], n_seeds=n_seeds, rows=names, size='full',
                        command_line='python nbs/measured/published_width_gpu.py RUNS report').run()
         for row in found.rows: rows[row.name] = [answers(lab, row, seed) for seed in found.seeds]
-    rows |= {f'student, {row.name}': [answers(student, row, 0)] for row in of_student}
+    rows |= {f'student, {row.name}': [answers(student, row, 0)] for row in student_rows}
     about = json.loads(found.path.with_suffix('.json').read_text())
     write_json(out/'published_width_gpu.json', settings=lab.preset.settings(), student=student.preset.settings(),
                **{k: about[k] for k in ('machine', 'precision', 'date')}, rows=rows)
@@ -74,7 +75,7 @@ def main(runs, what, n_seeds=4):
     lab = laboratory(runs)
     if what in ('student', 'report'):
         student = distilled(lab, runs, n_seeds)
-        for row in of_student: student.measured(row, 0)
+        for row in student_rows: student.measured(row, 0)
         if what == 'report': report(lab, student, runs, n_seeds)
         return
     for name, names in measured.items():
