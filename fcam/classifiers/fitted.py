@@ -81,12 +81,12 @@ def _find(self:FittedRule, groups):
     if alike: most = np.inf
     found, shares = [], []                                      # of the pictures, what was learned
     for rest, held in hold_out(bank.labels, groups, rng, most):
-        own = np.arange(len(held)), bank.labels[held]           # the class that lacks the picture
-        near, less = (class_cosines(support, bank.take(held)).cpu().numpy()
-                      for support in (bank, bank.take(rest)))
+        support, query = bank.take(rest), bank.take(held)
+        near, less = (class_cosines(o, query).cpu().numpy() for o in (bank, support))
+        own = np.arange(len(held)), query.labels                # the class that lacks the picture
         near[own] = less[own]
-        scores = self.class_scores(self.rule_, bank.take(rest), 2)(bank.take(held))
-        found.append((scores, bank.labels[held], groups[held], near.max(1)))
+        scores = self.class_scores(self.rule_, support, 2)(query)
+        found.append((scores, query.labels, groups[held], near.max(1)))
         shares.append(len(rest)/len(bank.labels))
     self.temperature_, self.estimate_ = self._default_temperature(rng), None
     self.threshold_, self.unknown_caught_ = None, None
