@@ -16,7 +16,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
-from fastprogress.fastprogress import progress_bar
 from PIL import Image
 from safetensors.torch import load_file
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
@@ -29,6 +28,7 @@ from .classifiers.named import inductive
 from .classifiers.unequal import Bank, kept_bank, picture_groups
 from .core.checks import check_choice, check_count, check_number, check_seed
 from .core.device import choose_device
+from .core.distributed import with_bar
 from .core.files import save_tensors, user_path, write_json
 from .core.models import is_our_model
 from .encoders.named import load_encoder, named_encoder, NamedEncoder, weights_checksum
@@ -46,12 +46,17 @@ def _pictures(X):
             f'{path} holds no picture ({left_out_line(left_out) or "none"}): give another folder')
         if left_out: warnings.warn(left_out_line(left_out), stacklevel=4)
         return found
-    shape = getattr(X, 'shape', ())
-    if len(shape) == 2: raise ValueError('X is a table of numbers and no list of pictures: '
-        'FewShotClassifier(encoder=None) takes features, and [X] is one grey picture')
+    shape = tuple(getattr(X, 'shape', ()))
+    if len(shape) == 2:
+        table = np.asarray(X)
+        if shape[1] == 1 and table.dtype.kind in 'OUT': return list(table[:, 0])     # of paths
+        raise ValueError('X is a table and no list of pictures: give the column with the paths; '
+            'FewShotClassifier(encoder=None) takes features, and [X] is one grey picture')
     one = isinstance(X, (bytes, bytearray, Image.Image)) or hasattr(X, 'read')
-    channels = shape[-1:] + shape[:1]*isinstance(X, torch.Tensor)    # of a tensor they may be first
-    return [X] if one or len(shape) == 3 and {1, 3, 4} & set(channels) else list(X)
+    last, first = (len(shape) == 3 and shape[axis] in (1, 3, 4) for axis in (2, 0))
+    if first and not last and shape[0] > 1: warnings.warn(f'pixels of shape {shape} are taken for '
+        f'one picture, channels first: give list(X) for {shape[0]} grey ones', stacklevel=4)
+    return [X] if one or first or last else list(X)
 
 def _labelled(X, y):
     "Pictures, their labels, and whether those that cannot be read are left out"
@@ -95,6 +100,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, FittedRule, BaseEstim
         self.none_of_these = none_of_these
         self.batch_size, self.cache, self.seed = batch_size, cache, seed
         self.device, self.verbose = device, verbose
+    def __sklearn_is_fitted__(self): return hasattr(self, 'rule_')       # pictures of two classes
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.no_validation = self.encoder is not None
@@ -143,17 +149,17 @@ def _features(self:FewShotClassifier, images, folder):
 @patch
 def _embed(self:FewShotClassifier, pictures, kept=None, broken=None):
     """The features of pictures, batch by batch. `kept` gets what `explain` needs of each picture
-    and when it was taken; the positions of those that cannot be read go to `broken`, or raise"""
+    and when it was taken; `broken` gets why those at some positions cannot be read, or raise"""
     if not len(pictures): raise ValueError('X holds no picture: give one at least')
     starts, folder = range(0, len(pictures), self.batch_size), self._cache_folder()
-    if self.verbose and len(starts) > 3: starts = progress_bar(starts, leave=False)
-    for start in starts:
+    for start in with_bar(starts, self.verbose and len(starts) > 3):
         images = []
         for i, picture in enumerate(pictures[start:start + self.batch_size], start):
-            try: images.append(load_image(picture))
-            except (ValueError, OSError):
+            try: images.append(load_image(picture, self.encoder_.enough))
+            except (ValueError, OSError) as error:
                 if broken is None: raise
-                broken.append(i)
+                reason = str(error).rpartition(' cannot be read: ')[2]
+                broken[i] = reason.partition(' (')[0]
                 continue
             if kept is None: continue
             if isinstance(picture, (str, os.PathLike)): shown = str(user_path(picture).absolute())
@@ -171,20 +177,21 @@ def _read(self:FewShotClassifier, X, y, groups=None):
     if groups is None: groups = [_folder_within(picture, X) if is_folder else None
                                  for picture in pictures]
     check_consistent_length(pictures, y, groups)
-    kept, broken = [], [] if is_folder else None
+    kept, broken, left_out = [], {} if is_folder else None, {}
     banks = list(self._embed(pictures, kept, broken))
     if broken:
-        warnings.warn(left_out_line({'that cannot be read': [pictures[i] for i in broken]}),
-                      stacklevel=4)
-        lost = {y[i] for i in broken} - {o for i, o in enumerate(y) if i not in set(broken)}
+        for i, reason in broken.items():
+            left_out.setdefault(f'that cannot be read: {reason}', []).append(pictures[i])
+        warnings.warn(left_out_line(left_out), stacklevel=4)
+        lost = {y[i] for i in broken} - {o for i, o in enumerate(y) if i not in broken}
         if lost: raise ValueError(f'class {min(lost)!r} has no picture that can be read: '
                                   'add one, or take the folder away')
-        y, groups = ([o for i, o in enumerate(every) if i not in set(broken)]
+        y, groups = ([o for i, o in enumerate(every) if i not in broken]
                      for every in (y, groups))
     return banks, y, list(groups), kept
 
 @patch
-def _add(self:FewShotClassifier, X, y, groups, first):
+def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1):
     "Adds labelled pictures to those that are there, none where they are the `first`"
     if self.encoder_ is None:
         X, y = validate_data(self, X, y, reset=first, dtype=np.float64)
@@ -193,6 +200,9 @@ def _add(self:FewShotClassifier, X, y, groups, first):
         whole, kept = torch.tensor(X), [(None, None)]*len(X)
         banks = [Bank(whole[:, None], whole)]
     else: banks, y, groups, kept = self._read(X, y, groups)
+    text = {isinstance(o, str) for o in np.ravel(np.asarray(y, dtype=object))}
+    if not first: text.add(self.classes_.dtype.kind not in 'biuf')
+    if len(text) > 1: raise ValueError('the labels are text and numbers: give all as text, or none')
     y = column_or_1d(y, warn=True)
     with warnings.catch_warnings():                             # one picture a class is no mistake
         warnings.filterwarnings('ignore', 'The number of unique classes is greater')
@@ -200,22 +210,21 @@ def _add(self:FewShotClassifier, X, y, groups, first):
     pictures, seconds = map(list, zip(*kept))
     groups = [name if name is None else str(name) for name in groups]
     if not first:
-        if (y.dtype.kind in 'biuf') != (self.classes_.dtype.kind in 'biuf'): raise ValueError(
-            f'labels {y.tolist()[0]!r}, {self.classes_.tolist()[0]!r}: give all as text, or none')
         banks, pictures = [self.bank_, *banks], self.pictures_ + pictures
         groups, seconds = self.groups_ + groups, self.seconds_ + seconds
         y = np.concatenate([self.classes_[self.bank_.labels], y])
     classes, labels = np.unique(y, return_inverse=True)
-    if len(classes) < 2: raise ValueError(
+    if len(classes) < n_classes: raise ValueError(
         f'there is one class, {classes.tolist()[0]!r}: give pictures of two classes or more')
     none = -1 if classes.dtype.kind in 'iuf' else 'none of these'
     if self.none_of_these is not None and (classes.dtype.kind == 'b' or none in classes.tolist()):
         raise ValueError(f'with none_of_these no class can be called {none!r}, nor True and False')
     self.classes_, self.none_label_, self.pictures_ = classes, none, pictures
-    self.groups_, self.seconds_, bank = groups, seconds, Bank.join(banks, labels)
+    self.groups_, self.seconds_, self.bank_ = groups, seconds, Bank.join(banks, labels)
+    if len(classes) < 2: return self
     near = 0. if self.encoder_ is None else 0.3                # rows of a table are no photographs
-    self.fit_rule(bank, self.encoder_, picture_groups(bank, groups, seconds, near))
-    return self
+    groups = picture_groups(self.bank_, groups, seconds, near)
+    return self.fit_rule(self.bank_, self.encoder_, groups)
 
 # %% ../nbs/classify.ipynb #69870554
 @patch
@@ -226,7 +235,7 @@ def fit(self:FewShotClassifier,
 )->FewShotClassifier: # itself
     "Embeds the pictures and fits the rule; `ValueError` for a wrong setting or a single class"
     self._prepare()
-    return self._add(X, y, groups, first=True)
+    return self._add(X, y, groups, first=True, n_classes=2)
 
 @patch
 def partial_fit(self:FewShotClassifier,
@@ -235,11 +244,11 @@ def partial_fit(self:FewShotClassifier,
     classes=None, # not needed: classes may come at any time; scikit-learn passes it
     groups=None, # as for `fit`
 )->FewShotClassifier: # itself
-    "Adds pictures or classes to those that are there, all or none; without any it is `fit`"
-    before = dict(vars(self))
+    "Adds pictures or classes to those that are there, all or none; the first may be of one class"
+    before, first = dict(vars(self)), not hasattr(self, 'bank_')
     try:
-        if not hasattr(self, 'bank_'): return self.fit(X, y, groups)
-        return self._add(X, y, groups, first=False)
+        if first: self._prepare()
+        return self._add(X, y, groups, first)
     except BaseException:
         vars(self).clear()
         vars(self).update(before)
@@ -334,7 +343,7 @@ def explain(self:FewShotClassifier,
         'features have no parts to be shown: give FewShotClassifier an encoder, and fit pictures')
     from matplotlib import pyplot as plt
     from fcam.core.plots import drawable, plot_match
-    image, bank = load_image(picture), self.bank_
+    image, bank = load_image(picture, self.encoder_.enough), self.bank_
     query = self._features([image], self._cache_folder())
     probs, unknown = self.answers([query])
     order = probs[0].argsort()[::-1]

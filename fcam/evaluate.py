@@ -13,14 +13,13 @@ import numpy as np
 import torch
 from fastcore.basics import patch, store_attr
 from fastcore.meta import delegates
-from fastprogress.fastprogress import progress_bar
 from torch import nn, Tensor
 
 from .classifiers.named import baseline
 from .classifiers.rules import Baseline
 from .core.checks import check_count, check_seed
 from .core.device import autocast, choose_precision, eval_mode, megabytes
-from .core.distributed import gathered, is_main, n_ranks, rank
+from .core.distributed import gathered, n_ranks, rank, with_bar
 from .episodes import mean_prototypes, structured_fc, Task, used_images
 from .images.store import ImageStore
 from .patches import named_generator, RandomPatches, Stream
@@ -184,7 +183,7 @@ class FeatureBank(FreshFeatures):
         self.row = torch.full((len(store),), -1)
         self.row[images] = torch.arange(len(images))
         self.bank = None
-        if patches is not None: return self._fill(len(images), progress and is_main())
+        if patches is not None: return self._fill(len(images), progress)
         cells = (store.batch(rows)[0].to(self.device) for rows in images.split(256))
         self.bank = torch.cat([embed(encoder, o, precision=precision) for o in cells])[:, None]
 
@@ -226,7 +225,7 @@ def _fill(self:FeatureBank, n_images, progress):
     fine, step = [], len(chunks) if n_ranks() == 1 else 16*n_ranks()
     for group in (chunks[i:i + step] for i in range(0, len(chunks), step)):
         mine = group[rank()::n_ranks()]
-        found = embedded(progress_bar(mine, leave=False) if progress else mine)
+        found = embedded(with_bar(mine, progress))
         if n_ranks() > 1: found = sum(gathered(list(found)), [])
         for features, places, finite in found:
             if self.bank is None:
@@ -305,7 +304,7 @@ def evaluate(
     batches = torch.arange(task.n_episodes).split(check_count('bs', bs))
     parts = [batches[i::n_ranks()] for i in range(n_ranks())]  # a part of the batches for each rank
     mine, results = parts[rank()], []
-    for numbers in progress_bar(mine, leave=False) if progress and is_main() else mine:
+    for numbers in with_bar(mine, progress):
         support, query = (part[numbers] for part in episodes)
         found = features(torch.cat([support, query], -1).flatten(1), numbers)
         sets = found.unflatten(1, (task.n_way, -1)).split([task.n_shot, task.n_query], dim=2)

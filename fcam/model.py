@@ -40,6 +40,7 @@ from .patches import picture_generator, RandomPatches
 # %% ../nbs/10_model.ipynb #452aa783
 class FCAM(nn.Module):
     "Encoder, metric and patches: all that classifies new classes (paper, equation (1))"
+    enough = 700                      # pixels of the shorter side: larger pictures are made smaller
     def __init__(self,
         encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`
         metric:nn.Module, # `metric(query, proto)`, such as `AdaptiveMetric`
@@ -200,8 +201,8 @@ def _built_model(config, encoder):
     elif encoder is None and name not in saved_kinds['encoder']: raise ValueError(
         f'the model was saved with the encoder {name}: pass one as load_fcam(path, encoder=...)')
     with torch.device('meta'):
-        if encoder is None: encoder = _build(config['encoder'], saved_kinds['encoder'])
-        metric = _build(config['metric'], saved_kinds['metric'])
+        if encoder is None: encoder = _build(config['encoder'], saved_kinds['encoder']).float()
+        metric = _build(config['metric'], saved_kinds['metric']).float()
     settings = {name: config[name] for name in _settings}
     if frozen: return FrozenFCAM(frozen, encoder, metric, **settings)
     return FCAM(encoder, metric, RandomPatches(**patches), **settings)
@@ -232,7 +233,7 @@ def cut(self:FCAM,
     seed:int=0, # of the crops
 )->tuple: # patches `(n, 3, size, size)`, and `(n, 4)`: top, left, height, width in [0, 1]
     "The patches of a picture, which depend on its pixels and the seed, and where they lie"
-    image = load_image(image)
+    image = load_image(image, self.enough)
     pixels = channels_first([shrink_image(image)])                          # as a store does
     size = torch.tensor([pixels.shape[-2:]])
     boxes, flips = self.patches.draw(size, generator=picture_generator(seed, image))
@@ -286,7 +287,8 @@ class Classifier(FittedRule):
         if structured is None: structured = len(set(counts)) == 1
         self.model, self.support, self.seed = model, list(support), check_seed(seed)
         self.rule = 'structured_fc' if structured else 'metric'
-        self.images = [load_image(image) for images in support.values() for image in images]
+        self.images = [load_image(image, model.enough)
+                       for images in support.values() for image in images]
         self.classes = classes.tolist()                        # sorted, as scikit-learn does
         self.fit_rule(model.embed(self.images, seed)._replace(labels=labels), model)
 
@@ -297,7 +299,7 @@ def decide(self:Classifier,
     "Decodes and embeds one image, and finds its class (paper, equation (1))"
     if isinstance(image, (list, tuple, dict)) or getattr(image, 'ndim', 3) == 4: raise ValueError(
         f'{type(image).__name__} of images: give one, and call this for each')
-    image = load_image(image)
+    image = load_image(image, self.model.enough)
     bank = self.model.embed([image], self.seed)
     found = dict(zip(self.classes, self.answers([bank])[0][0].tolist()))
     probs = {name: found[name] for name in self.support}
@@ -351,6 +353,7 @@ class FrozenFCAM(FCAM):
     ):
         super().__init__(encoder, metric, None, **settings)
         vars(self)['frozen'] = frozen                          # no part of the module
+        self.enough = frozen.enough
     def patch_settings(self)->dict:
         "The encoder that gives the cells, as a config names it"
         return dict(name='Cells', encoder=self.frozen.settings())

@@ -31,7 +31,8 @@ def random_boxes(
 )->Tensor: # `(b, n_patches, 4)` int64 on the device of `sizes`: top, left, height, width in pixels
     "Random boxes, distributed as torchvision's"
     device = generator.device if generator else sizes.device
-    draws = torch.rand(len(sizes), n_patches, 22, generator=generator, device=device)
+    draws = torch.rand(len(sizes), n_patches, 22, generator=generator, device=device,
+                       dtype=torch.float32)
     wide = torch.float32 if sizes.device.type == 'mps' else torch.float64
     area, aspect, position = move(draws, sizes.device).to(wide).split([10, 10, 2], -1)
     size, (low, high) = sizes.to(wide)[:, None, None], (math.log(r) for r in ratio)
@@ -106,12 +107,13 @@ def grid_boxes(
 def _resize_weights(start, length, extent, size, flip=None):
     """Weights `(b, n, size, extent)` of the pixels of the image in each pixel of a patch, along one
     axis, for boxes that begin at `start` `(b, n)` and have this `length`, backwards by `flip`"""
-    step = (length / size)[..., None]
-    i = torch.arange(size, device=start.device)
+    step = (length.float() / size)[..., None]
+    i = torch.arange(size, device=start.device, dtype=torch.float32)
     if flip is not None: i = torch.where(flip[..., None], size - 1 - i, i)
     centre = ((i + 0.5) * step)[..., None]
     reach = step.clamp(min=1)                 # wider triangles where a box shrinks: antialiasing
-    pixel = (torch.arange(extent, device=start.device) - start[..., None])[:, :, None]
+    pixel = torch.arange(extent, device=start.device, dtype=torch.float32)
+    pixel = (pixel - start[..., None])[:, :, None]
     distance = (pixel + 0.5 - centre).div_(reach[..., None]).abs_()
     weights = distance.neg_().add_(1).clamp_(min=0)
     weights.mul_((pixel >= 0) & (pixel < length[..., None, None]))
@@ -138,7 +140,8 @@ def _crop_one_by_one(images, boxes, size, flip):
     patches = []
     for image, rows in zip(images, boxes.tolist()):
         largest = max(height * width for _, _, height, width in rows)
-        room = torch.empty(len(image) * largest, device=images.device)   # fresh memory takes time
+        room = torch.empty(len(image) * largest, device=images.device,
+                           dtype=torch.float32)                      # fresh memory takes time
         for top, left, height, width in rows:
             box = image[None, :, top:top + height, left:left + width]
             box = room[:box.numel()].view(box.shape).copy_(box)
@@ -227,7 +230,7 @@ def draw(self:RandomPatches,
         return boxes, torch.zeros(boxes.shape[:2], dtype=torch.bool, device=sizes.device)
     boxes = random_boxes(sizes, n_patches, scale=self.scale, ratio=self.ratio, generator=generator)
     device = generator.device if generator else sizes.device
-    chance = torch.rand(boxes.shape[:2], generator=generator, device=device)
+    chance = torch.rand(boxes.shape[:2], generator=generator, device=device, dtype=torch.float32)
     return boxes, move(chance < self.flip, sizes.device)
 
 # %% ../nbs/03_patches.ipynb #acd72280
@@ -278,7 +281,7 @@ def color_jitter(
 )->Tensor: # `(..., 3, size, size)` in [0, 1]
     "Brightness, contrast and saturation of each patch times factors from [1 - s, 1 + s]"
     shape = 3, *patches.shape[:-3], 1, 1, 1
-    factors = 1 + strength*(2*torch.rand(shape, device=patches.device) - 1)
+    factors = 1 + strength*(2*torch.rand(shape, device=patches.device, dtype=patches.dtype) - 1)
     for kind in torch.randperm(3).tolist():
         red, green, blue = patches.unbind(-3)
         grey = (0.2989*red + 0.587*green + 0.114*blue)[..., None, :, :]

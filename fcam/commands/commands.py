@@ -227,16 +227,11 @@ def fcam_predict(
         paths += image_files(path, left_out) if path.is_dir() else [path]
     check_out(words)
     from fcam.classify import FewShotClassifier                 # and with it torch: seconds
-    from fcam.images.pixels import load_image
     from fcam.model import load_fcam
     from fcam.runs.record import named_device
     place = named_device(device)
-    readable, broken = [], []
-    for path in paths:
-        try: readable.append(load_image(path) and path)
-        except ValueError as e: broken.append(str(e))          # the others get their answers
-    reasons = '; '.join(broken) or left_out_line(left_out) or 'there is no image'
-    if not readable: raise ValueError(f'not classified: {reasons}')
+    if not paths: raise ValueError(
+        f'not classified: {left_out_line(left_out) or "there is no image"}')
     if precision: model = load_fcam(model, device=place, precision=precision)
     printed = redirect_stdout(StringIO()) if quiet else nullcontext()    # licences are told, too
     with printed, warnings.catch_warnings(record=True) as said:          # of pictures left out
@@ -249,17 +244,17 @@ def fcam_predict(
     notes += ['the same image in several classes: ' + ', '.join(map(printable, o.values()))
               for o in copies.values() if len(o) > 1]
     with results_folder(out, 'runs/predict') as folder:
-        rows = _predict(clf, readable, folder, words, notes)
-    if broken: raise ValueError(f'not classified: {reasons}')
+        rows, broken = _predict(clf, paths, folder, words, notes)
+    if broken: raise ValueError(f'not classified: {"; ".join(broken)}')
     return rows
 
 # %% ../../nbs/commands/commands.ipynb #1bb58848
 def _predict(clf, paths, folder, words, notes):
-    "Classifies, prints, and keeps the predictions, then figures"
+    "Classifies, prints, and keeps the predictions, then figures; gives what cannot be read, too"
     from pandas import DataFrame
     from fcam.images.folders import printable
     from fcam.runs.record import machine, model_facts, Record, RunLog
-    log, encoder, rows = RunLog(quiet='quiet' in words), clf.encoder_, []
+    log, encoder, rows, broken = RunLog(quiet='quiet' in words), clf.encoder_, [], []
     if names_encoder(words['model']): about, precision = encoder.settings(), 'float32'
     else: about, precision = model_facts(words['model'], encoder), encoder.chosen_precision()
     record = Record(folder, log, command='fcam_predict', machine=machine(clf.device),
@@ -268,10 +263,16 @@ def _predict(clf, paths, folder, words, notes):
         support=str(user_path(words['support']).resolve()), model=about,
         classes=clf.classes_.tolist())
     for note in filter(None, notes): log.line(note)
-    for path, label, probs in zip(paths, *clf.predict(paths, return_proba=True)):
+    for i, path in enumerate(paths):
+        log.status(f'image {i + 1} of {len(paths)}')
+        try: (label,), (probs,) = clf.predict([path], return_proba=True)
+        except (ValueError, OSError) as error:                 # the others get their answers
+            broken.append(str(error))
+            continue
         shares = {f'p({name})': round(p, 4) for name, p in zip(clf.classes_, probs.tolist())}
         rows.append(dict(image=str(path), label=str(label), probability=round(max(probs), 3))
                     | shares)
+    if not rows: raise ValueError(f'not classified: {"; ".join(broken)}')
     shown = [[printable(row[k]) for k in ('image', 'label', 'probability')] for row in rows]
     widths = [min(80, max(map(len, column))) for column in zip(*shown)]
     for row in shown: log.line('  '.join(map(str.rjust, row, widths)), always=True)
@@ -282,7 +283,7 @@ def _predict(clf, paths, folder, words, notes):
         log.line(f'{100*checked["checked"]:.1f} % of the images in {words["check"]} are named '
                  'rightly', always=True)
     record.result(results=rows, **checked)
-    explained = paths[:words.get('figures', 20)]
+    explained = [row['image'] for row in rows[:words.get('figures', 20)]]
     for i, path in enumerate(explained):
         name = re.sub(r'[^\w.-]+', '_', Path(path).stem)[:60]
         record.keep_figure(f'{i + 1:03d}-{name}.png', lambda: clf.explain(path))
@@ -290,7 +291,7 @@ def _predict(clf, paths, folder, words, notes):
     if len(rows) > len(explained) > 0: log.line(f'figures of the first {len(explained)} '
         f'of {len(rows)} images: --figures says how many')
     record.end()
-    return rows
+    return rows, broken
 
 # %% ../../nbs/commands/commands.ipynb #94568072
 train_command = make_command(fcam_train, data_and_presets(), option_limits)

@@ -6,16 +6,20 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from functools import cache
 
 import torch
+from fastcore.imports import IN_NOTEBOOK
+from fastprogress.fastprogress import progress_bar
 from torch import distributed as dist, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 # %% auto #0
-__all__ = ['join', 'n_ranks', 'rank', 'is_main', 'from_main', 'gathered', 'main_prints', 'leave', 'equal_buffers', 'sync_norms',
-           'several']
+__all__ = ['join', 'n_ranks', 'rank', 'is_main', 'from_main', 'gathered', 'main_prints', 'leave', 'with_bar', 'equal_buffers',
+           'sync_norms', 'several']
 
 # %% ../../nbs/core/distributed.ipynb #506a94de
 def join(
@@ -84,6 +88,26 @@ def leave():
     gathered(None)
     dist.destroy_process_group()
     _talk.cache_clear()
+
+# %% ../../nbs/core/distributed.ipynb #ba5ba502
+def with_bar(
+    items, # a list or a range
+    shown:bool=True, # whether anything is shown, by one process
+    seconds:float=30., # between two lines
+): # an iterable of the same
+    "Items with a bar on a terminal or in a notebook, elsewhere with a line now and then"
+    if not (shown and is_main()): return items
+    if IN_NOTEBOOK or getattr(sys.stdout, 'isatty', bool)():
+        return progress_bar(items, leave=False)
+    return _with_lines(items, seconds)
+
+def _with_lines(items, seconds):
+    last = time.monotonic()
+    for i, item in enumerate(items):
+        if time.monotonic() - last >= seconds:
+            print(f'{i} of {len(items)}')
+            last = time.monotonic()
+        yield item
 
 # %% ../../nbs/core/distributed.ipynb #40e2fe8e
 def equal_buffers(

