@@ -73,7 +73,10 @@ class FittedRule:
 @patch
 def _find(self:FittedRule, groups):
     "Temperature, estimate and threshold, by groups of pictures that are held out"
-    bank, rng = self.bank_, np.random.default_rng(self.seed)
+    order, rng = self.bank_.order(), np.random.default_rng(self.seed)
+    bank, groups = self.bank_.take(order), groups[order]
+    first, groups = np.unique(groups, return_index=True, return_inverse=True)[1:]
+    groups = first.argsort().argsort()[groups]                  # numbered as they come
     counts, alike = np.bincount(bank.labels), needs_equal(self.rule_)
     several = len(np.unique(groups)) > len(counts)              # groups of some class
     if alike or not several: groups = np.arange(len(bank.labels))   # picture by picture
@@ -88,7 +91,7 @@ def _find(self:FittedRule, groups):
         scores = self.class_scores(self.rule_, support, 2)(query)
         found.append((scores, query.labels, groups[held], near.max(1)))
         shares.append(len(rest)/len(bank.labels))
-    self.temperature_, self.estimate_ = self._default_temperature(rng), None
+    self.temperature_, self.estimate_ = self._default_temperature(bank, rng), None
     self.threshold_, self.unknown_caught_ = None, None
     if found:
         scores, known, held, near = map(np.concatenate, zip(*found))
@@ -99,7 +102,7 @@ def _find(self:FittedRule, groups):
         self.temperature_ *= share**power                       # from fewer pictures to all
         if several: self._estimate(scores.argmax(1) == known, losses, known, held)
     if self.verbose: print(self.report())
-    if self.none_of_these is not None: self._find_threshold(near if found else ())
+    if self.none_of_these is not None: self._find_threshold(bank, near if found else ())
 
 @patch
 def _estimate(self:FittedRule, right, losses, known, groups):
@@ -129,11 +132,11 @@ def report(self:FittedRule)->str: # two lines
             f'{found["n_classes"]} classes{alone}')
 
 @patch
-def _default_temperature(self:FittedRule, rng):
+def _default_temperature(self:FittedRule, bank, rng):
     "The temperature where nothing can be held out"
     n_scores = dict(metric=1, structured_fc=1, whole_and_parts=2).get(self.rule_)
     if n_scores and self.score_temperature_: return n_scores/self.score_temperature_
-    some = self.bank_.take(rng.permutation(len(self.bank_.labels))[:50])
+    some = bank.take(rng.permutation(len(bank.labels))[:50])
     scores = self.scores_(some)
     own, others = (np.arange(len(scores)), some.labels), np.isfinite(scores)
     least = 1e-6*np.abs(scores[others]).max()                   # what rounding may be
@@ -146,14 +149,13 @@ def _default_temperature(self:FittedRule, rng):
     return float(found) if found > least else 1.
 
 @patch
-def _find_threshold(self:FittedRule, known):
+def _find_threshold(self:FittedRule, bank, known):
     "By the cosines `known` of pictures held out: below it a picture is of none of the classes"
     if not len(known): raise ValueError('none_of_these is measured by pictures that are held out, '
         'and no class has two: give a second picture, or leave it out')
     self.threshold_ = float(np.quantile(known, self.none_of_these, method='median_unbiased'))
-    order = np.random.default_rng(self.seed).permutation(len(self.bank_.labels))
-    some = self.bank_.take(order[:2000])
-    others = class_cosines(self.bank_, some).cpu().numpy()
+    some = bank.take(np.random.default_rng(self.seed).permutation(len(bank.labels))[:2000])
+    others = class_cosines(bank, some).cpu().numpy()
     others[np.arange(len(others)), some.labels] = -1            # as if its class were left out
     self.unknown_caught_ = float((others.max(1) < self.threshold_).mean())
     if self.verbose: print(f'none of these: the answer of about {100*self.none_of_these:.0f} % of '

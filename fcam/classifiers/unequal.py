@@ -47,6 +47,9 @@ class Bank(NamedTuple):
     )->'Bank':
         "The same, its features on a device or in another type"
         return self._replace(local=self.local.to(where), whole=self.whole.to(where))
+    def order(self)->np.ndarray: # positions `(n_pictures,)`
+        "By labels, then by features, so that draws do not depend on the order of the pictures"
+        return np.lexsort((self.whole.sum(1).cpu().numpy(), self.labels))
     @staticmethod
     def join(
         banks:list, # of `Bank`
@@ -129,6 +132,7 @@ class ClassScores:
         centre:bool=False, # whitened features minus the mean of the classes, for rules by cosines
     ):
         "`ValueError` for a rule that these classes do not allow"
+        support = support.take(support.order())
         if name == 'gda': name, whiten = 'euclidean', True      # which is the same
         names = ['cosine', 'metric'] if name == 'whole_and_parts' else [name]
         self.whitened, self.candidates = None, candidates
