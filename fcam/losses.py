@@ -39,6 +39,29 @@ def cascade_weights(
         return w / remaining if normalised else w
 
 # %% ../nbs/01_losses.ipynb #596f44ea
+class _LogCumSumExp(torch.autograd.Function):
+    "`logcumsumexp` over the last dimension, whose second derivatives are finite as well"
+    generate_vmap_rule = True
+    @staticmethod
+    def forward(z): return z.logcumsumexp(-1)
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, output)
+        ctx.save_for_forward(*inputs, output)
+    @staticmethod
+    def shares(ctx): # of each exponential in each sum, `(..., n, n)`
+        z, sums = ctx.saved_tensors
+        return (z.unsqueeze(-2) - sums.unsqueeze(-1)).tril().exp().tril()
+    @staticmethod
+    def jvp(ctx, tangent): return (_LogCumSumExp.shares(ctx)@tangent.unsqueeze(-1)).squeeze(-1)
+    @staticmethod
+    def backward(ctx, grad):
+        if torch.is_grad_enabled(): # only with create_graph=True
+            return (grad.unsqueeze(-2)@_LogCumSumExp.shares(ctx)).squeeze(-2)
+        with torch.enable_grad():
+            z = ctx.saved_tensors[0].detach().requires_grad_()
+            return torch.autograd.grad(z.logcumsumexp(-1), z, grad)[0]
+
 def binary_cascade(
     logits:Tensor, # `(batch, n_classes)`, unnormalised; any leading dimensions
 )->tuple[Tensor, Tensor]: # log q_i and log q_not_i, each `(batch, n_classes - 1)`, <= 0
@@ -46,7 +69,7 @@ def binary_cascade(
     z = _as_logits(logits, 'logits')
     with torch.autocast(z.device.type, enabled=False):
         z = z - z.detach().amax(-1, keepdim=True)
-        later = z[..., 1:].flip(-1).logcumsumexp(-1).flip(-1)
+        later = _LogCumSumExp.apply(z[..., 1:].flip(-1)).flip(-1)
         log_odds = z[..., :-1] - later
         return F.logsigmoid(log_odds), F.logsigmoid(-log_odds)
 

@@ -69,6 +69,9 @@ def _apply(function, cost, r, c, eps, tol, max_iter, check, wanted):
     "Apply `_Plan` or `_Score` to problems of any leading dimensions; `ValueError` for bad input"
     if max_iter < 1 or tol is not None and not tol > 0: raise ValueError(
         f'max_iter must be at least 1 and tol above zero; got {max_iter!r} and {tol!r}')
+    if torch._C._are_functorch_transforms_active(): raise NotImplementedError(
+        'torch.func cannot follow the solver, which stops where a problem is solved: give the '
+        'problems as leading dimensions, and take gradients by torch.autograd')
     cost, r, c = (torch.as_tensor(x) for x in (cost, r, c))
     double = torch.float64 in (cost.dtype, r.dtype, c.dtype)
     dtype = torch.float64 if double else torch.float32

@@ -15,10 +15,12 @@ def _batch_last(x):
     return x.movedim(0, -1).contiguous()
 
 def _row_scaled(cost, eps):
-    "`-cost/eps` of a cost `(batch, n, m)`, as `(n, m, batch)`, less the maximum of each row"
+    """`-cost/eps` of a cost `(batch, n, m)`, as `(n, m, batch)`, less the maximum of each row,
+    and with columns lifted whose exponentials would else be below 1e-13, and vanish"""
     x = cost.new_empty(*cost.shape[1:], len(cost))
     torch.div(cost.movedim(0, -1), -eps, out=x)
-    return x.sub_(x.amax(1, keepdim=True))
+    x.sub_(x.amax(1, keepdim=True))
+    return x.sub_(x.amax(0).add_(30).clamp_(max=0))
 
 # %% ../../nbs/transport/solver.ipynb #5c9ab98e
 def _log_sweeps(log_plan, r, c, n_sweeps):
