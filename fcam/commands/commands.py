@@ -227,11 +227,17 @@ def fcam_predict(
         paths += image_files(path, left_out) if path.is_dir() else [path]
     check_out(words)
     from fcam.classify import FewShotClassifier                 # and with it torch: seconds
+    from fcam.images.pixels import load_image
     from fcam.model import load_fcam
     from fcam.runs.record import named_device
     place = named_device(device)
-    if not paths: raise ValueError(
-        f'not classified: {left_out_line(left_out) or "there is no image"}')
+    broken = []
+    for path in paths:                                          # one, before the work begins
+        try: load_image(path)
+        except (ValueError, OSError) as error: broken.append(str(error))
+        else: break
+    else: raise ValueError('not classified: '
+        f'{"; ".join(broken) or left_out_line(left_out) or "there is no image"}')
     if precision: model = load_fcam(model, device=place, precision=precision)
     printed = redirect_stdout(StringIO()) if quiet else nullcontext()    # licences are told, too
     with printed, warnings.catch_warnings(record=True) as said:          # of pictures left out
@@ -272,7 +278,6 @@ def _predict(clf, paths, folder, words, notes):
         shares = {f'p({name})': round(p, 4) for name, p in zip(clf.classes_, probs.tolist())}
         rows.append(dict(image=str(path), label=str(label), probability=round(max(probs), 3))
                     | shares)
-    if not rows: raise ValueError(f'not classified: {"; ".join(broken)}')
     shown = [[printable(row[k]) for k in ('image', 'label', 'probability')] for row in rows]
     widths = [min(80, max(map(len, column))) for column in zip(*shown)]
     for row in shown: log.line('  '.join(map(str.rjust, row, widths)), always=True)
