@@ -43,9 +43,10 @@ class _LogCumSumExp(torch.autograd.Function):
     "`logcumsumexp` over the last dimension, whose second derivatives are finite as well"
     generate_vmap_rule = True
     @staticmethod
-    def forward(z): return z.logcumsumexp(-1)
+    def forward(z): # `(..., n)`
+        return z.logcumsumexp(-1)
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, output): # `(z,)`, and what `forward` gave
         ctx.save_for_backward(*inputs, output)
         ctx.save_for_forward(*inputs, output)
     @staticmethod
@@ -53,14 +54,16 @@ class _LogCumSumExp(torch.autograd.Function):
         z, sums = ctx.saved_tensors
         return (z.unsqueeze(-2) - sums.unsqueeze(-1)).tril().exp().tril()
     @staticmethod
-    def jvp(ctx, tangent): return (_LogCumSumExp.shares(ctx)@tangent.unsqueeze(-1)).squeeze(-1)
+    def jvp(ctx, tangent): # of `z`
+        return (_LogCumSumExp.shares(ctx)@tangent.unsqueeze(-1)).squeeze(-1)
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx, grad): # in the sums
         if torch.is_grad_enabled(): # only with create_graph=True
             return (grad.unsqueeze(-2)@_LogCumSumExp.shares(ctx)).squeeze(-2)
-        with torch.enable_grad():
-            z = ctx.saved_tensors[0].detach().requires_grad_()
-            return torch.autograd.grad(z.logcumsumexp(-1), z, grad)[0]
+        z, sums = ctx.saved_tensors
+        def part(size): # gradients of one sign, as logarithms
+            return ((size.log() - sums).flip(-1).logcumsumexp(-1).flip(-1) + z).exp()
+        return part(grad.relu()) - part((-grad).relu())
 
 def binary_cascade(
     logits:Tensor, # `(batch, n_classes)`, unnormalised; any leading dimensions

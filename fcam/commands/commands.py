@@ -258,9 +258,10 @@ def fcam_predict(
 def _predict(clf, paths, folder, words, notes):
     "Classifies, prints, and keeps the predictions, then figures; gives what cannot be read, too"
     from pandas import DataFrame
+    from fcam.classifiers.unequal import Bank
     from fcam.images.folders import printable
     from fcam.runs.record import machine, model_facts, Record, RunLog
-    log, encoder, rows, broken = RunLog(quiet='quiet' in words), clf.encoder_, [], []
+    log, encoder, rows, broken = RunLog(quiet='quiet' in words), clf.encoder_, [], {}
     if names_encoder(words['model']): about, precision = encoder.settings(), 'float32'
     else: about, precision = model_facts(words['model'], encoder), encoder.chosen_precision()
     record = Record(folder, log, command='fcam_predict', machine=machine(clf.device),
@@ -269,12 +270,9 @@ def _predict(clf, paths, folder, words, notes):
         support=str(user_path(words['support']).resolve()), model=about,
         classes=clf.classes_.tolist())
     for note in filter(None, notes): log.line(note)
-    for i, path in enumerate(paths):
-        log.status(f'image {i + 1} of {len(paths)}')
-        try: (label,), (probs,) = clf.predict([path], return_proba=True)
-        except (ValueError, OSError) as error:                 # the others get their answers
-            broken.append(str(error))
-            continue
+    bank = Bank.join(list(clf._embed(paths, broken=broken)))   # the others get their answers
+    readable = [path for i, path in enumerate(paths) if i not in broken]
+    for path, label, probs in zip(readable, *clf.predict(bank, return_proba=True)):
         shares = {f'p({name})': round(p, 4) for name, p in zip(clf.classes_, probs.tolist())}
         rows.append(dict(image=str(path), label=str(label), probability=round(max(probs), 3))
                     | shares)
@@ -296,7 +294,7 @@ def _predict(clf, paths, folder, words, notes):
     if len(rows) > len(explained) > 0: log.line(f'figures of the first {len(explained)} '
         f'of {len(rows)} images: --figures says how many')
     record.end()
-    return rows, broken
+    return rows, [f'{paths[i]}: {reason}' for i, reason in broken.items()]
 
 # %% ../../nbs/commands/commands.ipynb #94568072
 train_command = make_command(fcam_train, data_and_presets(), option_limits)
