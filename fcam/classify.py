@@ -202,7 +202,8 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1):
     else: banks, y, groups, kept = self._read(X, y, groups)
     text = {isinstance(o, str) for o in np.ravel(np.asarray(y, dtype=object))}
     if not first: text.add(self.classes_.dtype.kind not in 'biuf')
-    if len(text) > 1: raise ValueError('the labels are text and numbers: give all as text, or none')
+    if len(text) > 1: raise ValueError(
+        'some labels are text and others are not: give all as text, or none')
     y = column_or_1d(y, warn=True)
     with warnings.catch_warnings():                             # one picture a class is no mistake
         warnings.filterwarnings('ignore', 'The number of unique classes is greater')
