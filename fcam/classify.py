@@ -129,7 +129,7 @@ def _prepare(self:FewShotClassifier):
     check_choice('rule', self.rule, ('auto', 'metric', 'whole_and_parts',
                                      *['structured_fc']*trained, *inductive()))
     if encoder == 'cifar_fs' and self.verbose: print(
-        "cifar_fs was trained on pictures of 32 pixels; for photographs pip install 'fcam[timm]' "
+        "cifar_fs was trained on pictures of 32 pixels; for photographs pip install timm "
         "and FewShotClassifier('vit_small_patch14_reg4_dinov2.lvd142m') take more of the pixels")
 
 @patch
@@ -202,7 +202,8 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1):
     else: banks, y, groups, kept = self._read(X, y, groups)
     text = {isinstance(o, str) for o in np.ravel(np.asarray(y, dtype=object))}
     if not first: text.add(self.classes_.dtype.kind not in 'biuf')
-    if len(text) > 1: raise ValueError('the labels are text and numbers: give all as text, or none')
+    if len(text) > 1: raise ValueError(
+        'some labels are text and others are not: give all as text, or none')
     y = column_or_1d(y, warn=True)
     with warnings.catch_warnings():                             # one picture a class is no mistake
         warnings.filterwarnings('ignore', 'The number of unique classes is greater')
@@ -224,6 +225,12 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1):
     if len(classes) < 2: return self
     near = 0. if self.encoder_ is None else 0.3                # rows of a table are no photographs
     groups = picture_groups(self.bank_, groups, seconds, near)
+    sizes = np.bincount(groups)
+    if self.verbose and sizes.max() > 1:
+        shown = [Path(pictures[i]).name if isinstance(pictures[i], str) else f'picture {i + 1}'
+                 for i in np.flatnonzero(groups == sizes.argmax())[:2]]
+        print(f'as if taken beside each other: {" and ".join(shown)}; such pictures, '
+              f'in {(sizes > 1).sum()} groups, are held out together')
     return self.fit_rule(self.bank_, self.encoder_, groups)
 
 # %% ../nbs/classify.ipynb #69870554

@@ -71,7 +71,7 @@ class FCAMLearner(ResumingLearner):
         bs = min(preset.bs, len(data.train))//n*n
         super().__init__(
             data.dls(bs=bs, device=device, n_images=preset.pretrain_iters*bs or None),
-            nn.Sequential(encoder, head).to(device, memory_format=torch.channels_last),
+            nn.Sequential(encoder, head).float().to(device, memory_format=torch.channels_last),
             loss_func=CrossEntropyLossFlat(), opt_func=stage_optimizer(preset, 'warm-up'),
             lr=preset.warmup_lr, cbs=[calibration, validation, *L(cbs)],
             metrics=[ValueMetric(lambda: calibration.soft_loss, 'soft_loss'),

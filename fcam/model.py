@@ -425,7 +425,7 @@ def push_to_hub(self:FCAM,
     "Uploads the model with its card; `ValueError` without huggingface_hub"
     try: from huggingface_hub import HfApi
     except ImportError: raise ValueError(
-        "push_to_hub needs huggingface_hub: pip install 'fcam[hub]'") from None
+        "push_to_hub needs huggingface_hub: pip install huggingface_hub") from None
     api, place = HfApi(), f'hf://{repo_id}'
     with tempfile.TemporaryDirectory() as folder:
         self.save(folder, half=half)

@@ -25,7 +25,7 @@ def fcam_app(
     with tempfile.TemporaryDirectory(prefix='fcam-app-', ignore_cleanup_errors=True) as parent:
         os.environ['GRADIO_TEMP_DIR'] = os.path.join(parent, 'gradio')
         try: from fcam.app.page import build_page, launch_page
-        except ModuleNotFoundError as e: raise ImportError(f"{e}: pip install 'fcam[app]'") from e
+        except ModuleNotFoundError as e: raise ImportError(f"{e}: pip install gradio") from e
         page = build_page(folder, encoder or 'cifar_fs', parent)
         try:
             launch_page(page, port, open_browser=not no_browser)

@@ -69,7 +69,10 @@ def example_classes(
 
 # %% ../../nbs/app/visit.ipynb #6af032a5
 class _PageClassifier(FewShotClassifier):
-    "A classifier that also gives features, and answers for its own pictures"
+    "A classifier that gives features, and none of these only where it can be measured"
+    def _find_threshold(self, bank, known):
+        if len(known): super()._find_threshold(bank, known)
+        else: self.none_of_these = None
     def features(self, pictures): return Bank.join(list(self._embed(pictures)))
     def shown(self, path): return Image.fromarray(self._shown(load_image(path)))
     def held_out(self):
@@ -174,9 +177,8 @@ def answer(self:Visit)->list: # of dicts: picture, label, probabilities by class
     classes = self.named()
     if len(classes) < 2: return []
     if self.clf is None:
-        many = any(len(paths) > 1 for paths in classes.values())
         self.clf = _PageClassifier(shared_encoder(self.encoder, self.cells), self.rule,
-            none_of_these=many and self.none_of_these or None, verbose=False).fit(classes)
+            none_of_these=self.none_of_these or None, verbose=False).fit(classes)
         self.clf.encoder = self.encoder                        # its name, for `save`
     if not self.new: return []
     known = [] if self.bank is None else [self.bank]

@@ -102,7 +102,7 @@ def _find(self:FittedRule, groups):
         self.temperature_ *= share**power                       # from fewer pictures to all
         if several: self._estimate(scores.argmax(1) == known, losses, known, held)
     if self.verbose: print(self.report())
-    if self.none_of_these is not None: self._find_threshold(bank, near if found else ())
+    if self.none_of_these is not None: self._find_threshold(bank, near if several else ())
 
 @patch
 def _estimate(self:FittedRule, right, losses, known, groups):
@@ -152,7 +152,8 @@ def _default_temperature(self:FittedRule, bank, rng):
 def _find_threshold(self:FittedRule, bank, known):
     "By the cosines `known` of pictures held out: below it a picture is of none of the classes"
     if not len(known): raise ValueError('none_of_these is measured by pictures that are held out, '
-        'and no class has two: give a second picture, or leave it out')
+        'and no class has two that were taken apart: give one from another place or day, name '
+        'groups, or leave it out')
     self.threshold_ = float(np.quantile(known, self.none_of_these, method='median_unbiased'))
     some = bank.take(np.random.default_rng(self.seed).permutation(len(bank.labels))[:2000])
     others = class_cosines(bank, some).cpu().numpy()

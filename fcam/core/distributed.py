@@ -25,7 +25,7 @@ __all__ = ['join', 'n_ranks', 'rank', 'is_main', 'from_main', 'gathered', 'main_
 def join(
     device=None, # asked for; default: a GPU where there is one
 )->torch.device: # that of this process; what was asked for where there is a single one
-    "Joins the processes of a launcher; `ImportError` where accelerate (`fcam[dist]`) is missing"
+    "Joins the processes of a launcher; `ImportError` where accelerate is missing"
     if int(os.environ.get('WORLD_SIZE', 0)) < 2: return device # so many has the launcher started
     from accelerate import PartialState
     from accelerate.utils import parse_flag_from_env

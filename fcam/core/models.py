@@ -54,7 +54,7 @@ def find_model(
         f'{text!r} is no model of the hub: give hf://OWNER/NAME, or hf://OWNER/NAME@REVISION')
     try: from huggingface_hub import snapshot_download
     except ImportError: raise ValueError(
-        f"{text} needs huggingface_hub: pip install 'fcam[hub]'") from None
+        f"{text} needs huggingface_hub: pip install huggingface_hub") from None
     wanted = ['config.json', 'model.safetensors', 'README.md']
     try:
         with hub_or_cache(): return Path(

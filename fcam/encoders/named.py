@@ -221,8 +221,10 @@ def embed(self:NamedEncoder,
 def _imported(package, name):
     "A package that is optional; `ValueError` says how it is installed"
     try: return import_module(package)
-    except ImportError as error: raise ValueError(f"{name!r:.80} needs {package}: pip install "
-        f"'fcam[{package}]', or take 'torchvision:resnet18' or the like") from error
+    except ImportError as error:
+        wheel = package.replace('clip', 'clip_torch')
+        raise ValueError(f"{name!r:.80} needs {package}: pip install {wheel}, or take "
+                         "'torchvision:resnet18' or the like") from error
 
 def _unknown(library, name, known):
     "The error for a name that a library does not know"
