@@ -46,6 +46,7 @@ def _pictures(X):
             f'{path} holds no picture ({left_out_line(left_out) or "none"}): give another folder')
         if left_out: warnings.warn(left_out_line(left_out), stacklevel=4)
         return found
+    if isinstance(X, dict): raise ValueError('X is a dict and no list of pictures: give its values')
     shape = tuple(getattr(X, 'shape', ()))
     if len(shape) == 2:
         table = np.asarray(X)
