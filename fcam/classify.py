@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from sklearn.utils.validation import validate_data
 
 from .classifiers.fitted import cell_metric, FittedRule
-from .classifiers.named import inductive
+from .classifiers.named import baselines
 from .classifiers.unequal import Bank, kept_bank, picture_groups
 from .core.checks import check_choice, check_count, check_number, check_seed
 from .core.device import choose_device
@@ -128,7 +128,7 @@ def _prepare(self:FewShotClassifier):
     if trained and (self.size is not None or self.how == 'both'): raise ValueError('size and how '
         'are for encoders by name, and a model of ours has crops of its own: leave them out')
     check_choice('rule', self.rule, ('auto', 'metric', 'whole_and_parts',
-                                     *['structured_fc']*trained, *inductive()))
+                                     *['structured_fc']*trained, *baselines()))
     if encoder == 'cifar_fs' and self.verbose: print(
         "cifar_fs was trained on pictures of 32 pixels; for photographs pip install timm "
         "and FewShotClassifier('vit_small_patch14_reg4_dinov2.lvd142m') take more of the pixels")

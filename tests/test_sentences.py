@@ -63,7 +63,7 @@ typed = {
     'fcam_eval cifar_fs --data glyphs --n_shot 200': 'fewer than n_shot + n_query',
     'fcam_eval cifar_fs --data glyphs --table': 'cifar_fs',
     'fcam_eval cifar_fs --baseline dn5': "'dn5' is not one of all, euclidean",
-    'fcam_predict cifar_fs support support/x/1.png --rule pt_map': "'pt_map' is not one of whole_and_parts",
+    'fcam_predict cifar_fs support support/x/1.png --rule protonet': "'protonet' is not one of whole_and_parts",
 }
 called = {
     "FewShotData.from_folder('nowhere')": "there is no folder 'nowhere'",

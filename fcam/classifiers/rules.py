@@ -19,7 +19,6 @@ class Baseline(nn.Module):
     name = None   # under which it is registered
     at_once = 4   # tasks that one call of `scores` gets, at most
     slow = False  # whether tables should give it fewer tasks
-    transductive = False # whether it sees all queries of a task together
     whole = False # whether it sees one vector of an image, the mean of its patches
     shots = 'together' # 'mean' or 'each' of a class alone; 'together': equally many of all classes
     @property

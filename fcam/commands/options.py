@@ -136,21 +136,16 @@ class RuleName(click.ParamType):
     name = 'NAME'
     def __init__(self,
         *others:str, # words that are allowed as well
-        transductive:bool=True, # also rules that see all queries together
-    ): self.others, self.transductive = others, transductive
-    def rules(self)->dict: # name to class
-        "The rules that can be named"
-        from fcam.classifiers.named import inductive
-        from fcam.classifiers.rules import Baseline
-        return Baseline.by_name if self.transductive else inductive()
+    ): self.others = others
     def convert(self, value, param, ctx):
-        known = [*self.others, *self.rules()]
+        from fcam.classifiers.named import baselines
+        known = [*self.others, *baselines()]
         if value not in known: self.fail(f'{value!r} is not one of {", ".join(known)}', param, ctx)
         return value
     def listing(self)->str:
         "The rules with what is said of them, read in their source, since torch takes seconds"
         found = {}
-        for part in ('means', 'patches', 'transductive')[:2 + self.transductive]:
+        for part in ('means', 'patches'):
             source = (package_files('fcam')/'classifiers'/f'{part}.py').read_text(encoding='utf-8')
             for node in ast.parse(source).body:
                 for mark in getattr(node, 'decorator_list', ()):
@@ -170,7 +165,7 @@ option_limits = dict( # of options that are no settings: an interval, or the wor
     figures='[0, inf)', seeds='[1, 100]', seed='[0, 4294967295]', split_seed='[0, 4294967295]',
     none_of_these='(0, 0.5]', precision=precisions, preset=tuple(presets),
     baseline=RuleName('all'),
-    rule=RuleName('whole_and_parts', 'metric', 'structured_fc', transductive=False))
+    rule=RuleName('whole_and_parts', 'metric', 'structured_fc'))
 
 # %% ../../nbs/commands/options.ipynb #e60ea9fd
 def check_data(

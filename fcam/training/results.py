@@ -60,18 +60,15 @@ def rule_name(
 
 # %% ../../nbs/training/results.ipynb #7e691825
 def chosen_rules(
-    baselines=(), # names in `baselines()`, or rules; 'all': each that is not transductive
+    baselines=(), # names in `baselines()`, or rules; 'all': each
     emd_episodes:int=600, # at most so many for slow rules; 0 leaves them out
 )->list: # of `Baseline`
-    "The rules, those that are transductive at the end; `ValueError` for an unknown one"
+    "The rules; `ValueError` for an unknown one"
     check_count('emd_episodes', emd_episodes, '[0, inf)')
     given = [baselines] if isinstance(baselines, (str, Baseline)) else list(baselines)
-    every = [name for name, rule in Baseline.by_name.items()
-             if not rule.transductive or name in given]
     rules = [rule if isinstance(rule, Baseline) else baseline(rule)
-             for rule in (every if 'all' in given else given)]
-    rules = [rule for rule in rules if emd_episodes or not rule.slow]
-    return sorted(rules, key=lambda rule: rule.transductive)   # these come after all others
+             for rule in (Baseline.by_name if 'all' in given else given)]
+    return [rule for rule in rules if emd_episodes or not rule.slow]
 
 # %% ../../nbs/training/results.ipynb #926e5e87
 def _with_mean(rule, model, train, mirror=False):
@@ -127,8 +124,6 @@ def results_table(
         trained, _ = model.accuracies(store, many, {name: model.metric}, features=features,
                                       **how | dict(structured=True))
         rows.append(dict(stage=stage, metric=name) | [*own.values()][0] | trained[name])
-    last = {rule.label for rule in rules if rule.transductive}
-    rows.sort(key=lambda row: row['metric'] in last)           # a block of their own
     table = DataFrame(rows)
     table.attrs = dict(n_way=tasks[0].n_way, n_query=tasks[0].n_query)
     unchanged = [stage for stage, model in models.items() if 'start_kept' in model.info]
