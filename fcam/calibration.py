@@ -7,6 +7,7 @@ __all__ = ['update_average', 'MomentumTeacher', 'Remembering', 'FeatureCalibrati
 
 # %% ../nbs/05_calibration.ipynb #940719db
 from copy import deepcopy
+from functools import partial
 from math import inf, isfinite
 
 import torch
@@ -103,9 +104,11 @@ class FeatureCalibration(Remembering, Callback):
         momentum:float=0.999, # m of the `MomentumTeacher` that is added where there is none
         soft_target:str='teacher', # whose labels the other patches get: 'teacher', 'label', 'none'
         warmup_patches:callable=None, # as `patches`, in the warm-up; default: the same
+        soft_loss_func:callable=None, # of logits, student and teacher; default: `cascade_kl` at T
     ):
         patches = RandomPatches(n_patches=4, size=84) if patches is None else patches
         warmup_patches = patches if warmup_patches is None else warmup_patches
+        soft_loss_func = soft_loss_func or partial(cascade_kl, temperature=class_temperature)
         if not 0 < n_hard < patches.n_patches: raise ValueError(f'n_hard is {n_hard} of '
             f'{patches.n_patches} patches: at least one needs the label and one the teacher')
         check_choice('soft_target', soft_target, soft_targets)
@@ -165,7 +168,7 @@ def after_loss(self:FeatureCalibration):
     """Adds the loss for soft labels, equation (13); where the target is 'label', all patches learn
     from the labels of their images"""
     if self.target == 'teacher':
-        soft = cascade_kl(self._student, self._teacher, temperature=self.class_temperature)
+        soft = self.soft_loss_func(self._student, self._teacher)
         self.learn.loss_grad = self.learn.loss_grad + self.soft_weight*soft
         self._soft_sum,self._n_soft = self._soft_sum + maybe_gather(soft.detach()),self._n_soft + 1
     elif self.target == 'label':

@@ -297,6 +297,10 @@ class CosineMetric(nn.Module):
     def settings(self)->dict:
         "The arguments that build such a metric again"
         return dict(temperature=self.start)
+    @property
+    def gives_logits(self):
+        "Whether the scores have a factor that was learned, so that they need no other"
+        return self.temperature is not None
     def extra_repr(self): return ', '.join(f'{k}={v!r}' for k, v in self.settings().items())
     def forward(self,
         query:Tensor, # `(..., n_query, n, n_features)`

@@ -37,7 +37,7 @@ def _setting(part, default, limits=None):
     return field(default=default, metadata=dict(part=part, limits=limits))
 _warmup, _calibration, _meta, _test = (
     partial(_setting, part) for part in ('warm-up', 'calibration', 'meta-training', 'test'))
-metric_names = 'adaptive', 'fixed', 'emd', 'cosine', 'euclidean'
+metric_names = ['adaptive', 'fixed', 'emd', 'cosine', 'euclidean'] # and registered ones
 
 def _checked(field, value):
     "The value of a setting as plain numbers; `ValueError` for another kind, or one out of range"
