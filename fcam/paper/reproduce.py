@@ -20,15 +20,17 @@ class Size(NamedTuple):
     "How large an experiment is"
     preset:str # name in `presets`; None: that of the benchmark
     settings:dict # that differ
+    n_seeds:int # trainings; None: as many as the experiment needs
     structured:bool # structured FC for several shots, as the paper; or mean prototypes
     what:str # for `--help`
 
 _paper = dict(sharpness=1., norm_power=0., weights_lr=0., eps=0.1, sfc_epochs=100, sfc_lr=1.)
 sizes = dict(
-    tiny=Size('tiny', _paper | dict(pretrain_iters=10), False, 'seconds, for tests alone'),
+    tiny=Size('tiny', _paper | dict(pretrain_iters=10), 1, False,
+              'seconds a row, to try the command: it decides nothing'),
     small=Size('quick', _paper | dict(n_patches=9, n_query=5, n_test=(600, 200)),
-               True, 'hours on two processor cores; row by row minutes'),
-    full=Size(None, _paper, True, 'the preset of the benchmark, for a GPU'))
+               None, True, 'hours on two processor cores; row by row minutes'),
+    full=Size(None, _paper, None, True, 'the preset of the benchmark, for a GPU'))
 
 # %% ../../nbs/paper/reproduce.ipynb #f55750b2
 def experiment_list()->str:
@@ -86,6 +88,7 @@ def _preset(data, size, options):
 def _run(options):
     "Runs the experiments that the options name; their reports"
     name, size = options['name'], options.get('size', 'small')
+    n_seeds = options.get('seeds') or sizes[size].n_seeds
     names = list(experiments) if name == 'all' else [name]
     rows = {one: row_names(experiments[one], options.get('rows')) for one in names}
     out = user_path(options.get('out', 'runs/reproduce'))
@@ -102,7 +105,7 @@ def _run(options):
         precision=precision, structured=sizes[size].structured, log=log)
     line, reports = command_line('fcam_reproduce', options), []
     for one in names:
-        report = Report(lab, experiments[one], n_seeds=options.get('seeds'), rows=rows[one],
+        report = Report(lab, experiments[one], n_seeds=n_seeds, rows=rows[one],
                         size=size, command_line=line)
         reports.append(report)
         try: report.run()
@@ -128,7 +131,7 @@ def fcam_reproduce(
     other_path:str=None, # where its files are
     other_splits:str=None, # for a folder: its split
     size:str=None, # small (default), full, tiny
-    seeds:int=None, # trainings; default: 8, 3 or 1, as the experiment needs
+    seeds:int=None, # trainings; default: 8 or 3, as the experiment needs; tiny: 1
     rows:list=None, # name or number of a row, may be given again; default: all rows
     set:list=None, # name=value: a setting for all rows, may be given again
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
@@ -141,6 +144,7 @@ def fcam_reproduce(
     print(experiment_list())
 
 reproduce_command = make_command(fcam_reproduce, '\n\n'.join([
-    listing('experiments', {name: one.claim for name, one in experiments.items()}),
+    listing('experiments', {name: f'{one.place}: {one.claim}'
+                            for name, one in experiments.items()}),
     listing('sizes', {name: one.what for name, one in sizes.items()})]),
     option_limits | dict(size=tuple(sizes), name=('all', 'list', *experiments)))

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 
 from fcam.paper.claims import experiments
 from fcam.paper.experiments import Experiment, verdict_text
-from fcam.paper.report import interval_text, kept_starts, markdown_table, report_text
+from fcam.paper.report import interval_text, is_near_chance, kept_starts, markdown_table
+from fcam.paper.report import report_text
 
 def declared_rows(
     one:Experiment, # before it is run
@@ -88,11 +89,13 @@ def claims_table(
                   key=lambda data: (not data.endswith('published width'), data))
     def cell(result, claim):
         names = re.split(' above |: ', claim['claim'])
-        mark = r'\*'*any(kept_starts(row) for row in result['rows'] if row['name'] in names)
+        rows = [row for row in result['rows'] if row['name'] in names]
+        mark = r'\*'*any(map(kept_starts, rows))
         n = len(result['seeds'])
         how = {1: ', one training', 3: ''}.get(n, f', {n} trainings') # 3 by default
         if claim['column'].startswith('ms '):
             how += ' on a GPU' if result['machine'].get('gpu') else ' on a processor'
+        how += ', near chance'*any(map(is_near_chance, rows))
         return in_words(claim, mark) + how + _worst_rival(result, claim)
     rows = []
     for name, results in found.items():
