@@ -232,7 +232,7 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1):
         shown = [Path(pictures[i]).name if isinstance(pictures[i], str) else f'picture {i + 1}'
                  for i in np.flatnonzero(groups == sizes.argmax())[:2]]
         print(f'as if taken beside each other: {" and ".join(shown)}; such pictures, '
-              f'in {(sizes > 1).sum()} groups, are held out together')
+              f'in {n} group{"s"*(n > 1)}, are held out together')
     return self.fit_rule(self.bank_, self.encoder_, groups)
 
 # %% ../nbs/classify.ipynb #69870554
