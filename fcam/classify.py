@@ -227,7 +227,7 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1):
     near = 0. if self.encoder_ is None else 0.3                # rows of a table are no photographs
     groups = picture_groups(self.bank_, groups, seconds, near)
     sizes = np.bincount(groups)
-    n = (sizes > 1).sum()
+    n = int((sizes > 1).sum())
     if self.verbose and n:
         shown = [Path(pictures[i]).name if isinstance(pictures[i], str) else f'picture {i + 1}'
                  for i in np.flatnonzero(groups == sizes.argmax())[:2]]
