@@ -14,7 +14,6 @@ from tarfile import TarError
 import numpy as np
 from PIL import Image
 
-from ..core.checks import check_choice, check_count
 from .folders import existing_folder, find_classes, image_files, read_split
 from .glyphs import cache_folder
 
@@ -47,38 +46,26 @@ def cifar_arrays(
             for k, names in read_split(name).items()}
 
 # %% ../../nbs/images/benchmarks.ipynb #b2939a97
-_small_backgrounds = dict(
-    small1=('Balinese', 'Early_Aramaic', 'Greek', 'Korean', 'Latin'),
-    small2=('Greek', 'Japanese_(katakana)', 'Latin', 'Sanskrit', 'Tagalog'))
-
 def omniglot_arrays(
     path=None, # folder that holds `omniglot-py`, as torchvision has it; None: the cache folder
     download:bool=False, # fetch Omniglot (15 MB) if it is not there
-    background:str='all', # alphabets to learn from: 'all' 30, or five of them: 'small1', 'small2'
-    rotations:bool=True, # quarter turns of training characters are classes of their own
-    size:int=52, # height and width of an image in pixels, at most 105
-)->dict: # 'train', 'valid', 'test' to `{class: (20, size, size) uint8 array}`
+)->dict: # 'train', 'valid', 'test' to `{class: (20, 52, 52) uint8 array}`
     "The drawings of Omniglot by set and character; `FileNotFoundError` if they are not there"
-    check_choice('background', background, ('all', *_small_backgrounds))
-    check_count('size', size, '[16, 105]')
     parts = _two_parts('Omniglot', path, 'omniglot-py', download, 'background')
     learned, new = (sorted(Path(part.target_folder).iterdir()) for part in parts)
-    known = {folder.name: folder for folder in learned}
-    names = _small_backgrounds.get(background, list(known))
-    held_out = names[5::6] or names[-1:]
+    held_out = learned[5::6]
     def drawings(folders, turns=1):
         found = {}
         for alphabet in folders:
             for character in sorted(alphabet.iterdir()):
                 images = [Image.open(file).convert('L') for file in sorted(character.glob('*.png'))]
-                images = [image.resize((size, size), Image.Resampling.BOX) for image in images]
+                images = [image.resize((52, 52), Image.Resampling.BOX) for image in images]
                 for turn in range(turns):
                     name = f'{alphabet.name}/{character.name}' + f' turned {90*turn}'*(turn > 0)
                     found[name] = np.rot90(np.stack(images), turn, axes=(1, 2)).copy()
         return found
-    train = [known[name] for name in names if name not in held_out]
-    return dict(train=drawings(train, turns=4 if rotations else 1),
-                valid=drawings([known[name] for name in held_out]), test=drawings(new))
+    train = [alphabet for alphabet in learned if alphabet not in held_out]
+    return dict(train=drawings(train, turns=4), valid=drawings(held_out), test=drawings(new))
 
 # %% ../../nbs/images/benchmarks.ipynb #0fe36782
 @lru_cache(None)
