@@ -20,7 +20,7 @@ from PIL import ImageOps
 
 from .core.checks import check_choice
 from .core.device import megabytes
-from .images.benchmarks import cifar_arrays, cub_layout, mini_imagenet_layout, omniglot_arrays
+from .images.benchmarks import cifar_arrays, cub_layout, mini_imagenet_layout
 from .images.folders import check_disjoint, folder_layout, left_out_line, printable
 from .images.glyphs import glyph_arrays
 from .images.store import ImageStore, split_images
@@ -282,14 +282,6 @@ def fc100(cls:FewShotData,
 )->FewShotData: # 60, 20 and 20 classes of 600 images, 32 x 32
     "FC100 (Oreshkin et al. 2018); `FileNotFoundError` if CIFAR-100 is not there"
     return _cifar(cls, 'fc100', path, download)
-
-@patch(cls_method=True)
-def omniglot(cls:FewShotData,
-    path=None, # folder that holds `omniglot-py`, as torchvision has it; None: the cache folder
-    download:bool=False, # fetch Omniglot (15 MB) if it is not there
-)->FewShotData: # 20 drawings a class, 52 x 52
-    "Omniglot (Lake et al. 2015); `FileNotFoundError` if it is not there"
-    return _as_benchmark(cls.from_arrays(**omniglot_arrays(path, download), name='omniglot'))
 
 # %% ../nbs/02_data.ipynb #93619c21
 @patch(cls_method=True)
