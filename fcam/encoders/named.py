@@ -24,7 +24,7 @@ from torch import nn, Tensor
 
 from ..classifiers.fitted import cell_metric
 from ..classifiers.unequal import Bank
-from ..core.checks import check_choice, check_count, check_switch
+from ..core.checks import check_choice, check_count
 from ..core.device import choose_device, eval_mode
 from ..core.models import hub_or_cache, is_our_model, model_folder, packaged_models
 from ..core.models import read_config, read_tensors
@@ -360,9 +360,6 @@ def named_encoder(
     "Any encoder by its name; `ValueError` or `FileNotFoundError` with the mend where there is none"
     device, is_module = choose_device(device), isinstance(encoder, nn.Module)
     if size is not None: check_count('size', size, '[8, 4096]')
-    check_switch('pretrained', pretrained)
-    if not is_module and not isinstance(encoder, (str, os.PathLike)): raise ValueError(
-        f'encoder is {encoder!r:.80}: give a name, a folder or an nn.Module')
     name = type(encoder).__name__ if is_module else os.fspath(encoder)
     sources = dict(torchvision=_from_torchvision, open_clip=_from_open_clip, hf=_from_ours)
     prefix, colon, _ = name.partition(':')
