@@ -16,7 +16,7 @@ import torch
 from fastcore.basics import patch
 from fastcore.meta import delegates
 from PIL.Image import Image
-from torch import nn, Tensor
+from torch import nn
 
 from . import __version__
 from .classifiers.fitted import FittedRule
