@@ -360,6 +360,8 @@ def named_encoder(
     "Any encoder by its name; `ValueError` or `FileNotFoundError` with the mend where there is none"
     device, is_module = choose_device(device), isinstance(encoder, nn.Module)
     if size is not None: check_count('size', size, '[8, 4096]')
+    if not is_module and not isinstance(encoder, (str, os.PathLike)): raise ValueError(
+        f'encoder is {encoder!r:.80}: give a name, a folder or an nn.Module')
     name = type(encoder).__name__ if is_module else os.fspath(encoder)
     sources = dict(torchvision=_from_torchvision, open_clip=_from_open_clip, hf=_from_ours)
     prefix, colon, _ = name.partition(':')
