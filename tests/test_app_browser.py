@@ -63,7 +63,19 @@ class Visitor:
     def press(self, text): self.wait(lambda: next(o for o in self.all('button') if o.text.strip().split('\n')[0] == text)).click()
     def upload(self, selector, *files, k=0): self.wait(lambda: self.all(f'{selector} input[type=file]')[k]).send_keys('\n'.join(map(str, files)))
     def results(self): return [o.text for o in self.all('#results .caption-label')]
-    def classes(self): return [o.text for o in self.all('#label label')]
+    def options(self, selector):
+        "What a list offers; it is open then"
+        field = self.all(f'{selector} input')[0]
+        self.js('arguments[0].scrollIntoView({block: "center"}); arguments[0].blur()', field)
+        field.click()
+        return self.wait(lambda: self.all('[role=option]'))
+
+    def choose(self, selector, text):
+        from selenium.webdriver import ActionChains
+        one = self.wait(lambda: next(o for o in self.options(selector) if text in o.text))
+        ActionChains(self.driver).move_to_element(one).click().perform()
+
+    def classes(self): return [o.get_attribute('value') for o in self.all('.name-of-class input, .name-of-class textarea')]
 
     def name(self, k, text):
         "Gives a class its name, and leaves the field"
@@ -102,10 +114,14 @@ def test_own_pictures(visit, pictures, tmp_path):
     one.upload('#new', pictures/'disc 3.png', pictures/'stripes 3.png', pictures/'broken.png')
     one.wait(lambda: len(one.results()) == 2)
     assert 'left out, since it cannot be read: broken.png' in one.status()
-    assert sorted(text.split(',')[0] for text in one.results()) == ['disc', 'stripes']
+    assert sorted(text.split(' % ')[-1] for text in one.results()) == ['disc', 'stripes']
+    one.choose('#only', 'disc (1)')
+    one.wait(lambda: [text.split(' % ')[-1] for text in one.results()] == ['disc'])
+    one.choose('#only', 'all (2)')
+    one.wait(lambda: len(one.results()) == 2)
     one.all('#results button')[1].click()
     chosen = one.wait(lambda: one.js("return document.querySelector('#answer textarea, #answer input').value"))
-    next(o for o in one.all('#label label') if o.text == 'stripes').click()
+    one.choose('#label', 'stripes')
     one.wait(lambda: len(one.results()) == 1 and len(one.all('.pictures-of-class')[1].find_elements('css selector', '.caption-label')) == 3)
     one.press('Take it along')
     one.press('Pack classes, sorted pictures, table and classifier')
@@ -121,7 +137,7 @@ def test_names_are_text(visit, pictures):
     two_classes(one, pictures, (script, 'b'))
     one.upload('#new', pictures/'disc 3.png')
     one.wait(lambda: one.results())
-    assert script in one.classes()
+    assert script in one.classes() and any(script in o.text for o in one.options('#label'))
     assert one.js('return window.hit') is None
 
 def test_two_visitors(visit, pictures):
@@ -142,11 +158,35 @@ def test_zips(visit, pictures, tmp_path):
     for name, content in files.items():
         with zipfile.ZipFile(tmp_path/f'{name}.zip', 'w', zipfile.ZIP_DEFLATED) as packed:
             for path, one_file in content.items(): packed.writestr(path, one_file)
-    for name, said in (('evil', 'holds no folders'), ('bomb', 'would unpack to 1.2 GB'), ('good', 'The classes are ready')):
-        one.upload('#zip', tmp_path/f'{name}.zip')
+    for name, said in (('evil', 'evil.zip holds no folders of classes'), ('bomb', 'would unpack to 1.2 GB'), ('good', 'The classes are ready')):
+        one.upload('#fill', tmp_path/f'{name}.zip', k=1)
         one.wait(lambda: said in one.status())
-        if name != 'good': one.wait(lambda: one.all('#zip button[aria-label=Clear], #zip button[aria-label="Remove this file"]')[0]).click()
-    assert one.classes() == ['disc', 'stripes']
+    one.wait(lambda: one.classes() == ['disc', 'stripes'])
+
+@pytest.mark.parametrize('width', [1400, 390])
+def test_a_folder_of_many_classes(visit, pictures, tmp_path, width):
+    "Eight classes at once, by the names of their folders; rows are folded, and answers stand above and explained below"
+    one, names = visit(width=width), [f'{kind} {k}' for k in range(4) for kind in ('disc', 'stripes')]
+    for name in names:
+        (tmp_path/'all'/name).mkdir(parents=True)
+        shutil.copy(pictures/f'{name}.png', tmp_path/'all'/name)
+    one.upload('#fill', tmp_path/'all')
+    one.wait(lambda: 'The classes are ready' in one.status())
+    one.wait(lambda: [o.text.split(',')[0] for o in one.all('.many-classes > * > button') if o.text] == sorted(names))
+    one.upload('#new', pictures/'disc 4.png')
+    one.wait(lambda: len(one.results()) == 1)
+    top = lambda selector: one.js('return document.querySelector(arguments[0]).getBoundingClientRect().top + scrollY', selector)
+    assert top('#results') < top('#point') < 2200 and top('#results') < 1500
+    assert one.js("return document.querySelector('.many-classes').clientHeight") < 450
+    if width < 500: return
+    one.press('disc 0, 1 pictures')                            # a row that is opened stays open
+    one.wait(lambda: one.all('.pictures-of-class'))
+    one.give(0, pictures/'disc 4.png')
+    assert one.all('.pictures-of-class')[0].is_displayed()
+    field = one.all('#encoder input')[0]
+    field.clear()
+    field.send_keys('torchvision:no_such\n')
+    one.wait(lambda: 'no_such' in one.status() and 'Loading' not in one.status())
 
 def test_200_pictures(visit, pictures, tmp_path):
     one, files = visit(), []

@@ -4,7 +4,7 @@ import json, os, subprocess, sys
 import pytest
 
 # Told before torch is loaded, so within a second. `photos` has a picture beside an empty folder, `hidden` a hidden file, `run` is a run that has a checkpoint,
-# `model` a saved model without its config.json; a class of `few` has too few pictures.
+# `model` a saved model without its config.json; a class of `few` has too few pictures, and `high` is a folder above one of classes.
 at_once = {
     'fcam_train --sede 1': '--seed',
     'fcam_train --seed one': "'--seed'",
@@ -37,7 +37,9 @@ at_once = {
     'fcam_eval cifar_fs --data nowhere': "'nowhere' is neither one of",
     'fcam_eval cifar_fs/ --data glyphs --out photos': 'is not empty',
     'fcam_predict nowhere photos photos/a.png': 'nowhere does not exist',
-    'fcam_predict cifar_fs nowhere photos/a.png': "No such file or directory: 'nowhere'",
+    'fcam_predict cifar_fs nowhere photos/a.png': "there is no folder 'nowhere'",
+    'fcam_predict cifar_fs pictures.zip photos/a.png': 'if it is a zip, unpack it',
+    'fcam_predict cifar_fs high photos/a.png': 'one for each class: give high/photos',
     'fcam_predict cifar_fs model photos/a.png': 'model does not hold two or more folders',
     'fcam_predict cifar_fs one photos/a.png': 'one does not hold two or more folders',
     'fcam_predict cifar_fs photos photos/a.png --figures -1': 'x>=0',
@@ -91,13 +93,13 @@ def here(tmp_path_factory):
     "A folder with what the table names"
     from PIL import Image
     folder, old = tmp_path_factory.mktemp('sentences'), os.getcwd()
-    for name in ('photos/b', 'hidden', 'run/stages', 'model/stages', 'support/x', 'support/y', 'one/x'): (folder/name).mkdir(parents=True)
+    for name in ('photos/b', 'hidden', 'run/stages', 'model/stages', 'support/x', 'support/y', 'one/x', 'high/photos/x'): (folder/name).mkdir(parents=True)
     (folder/'model/stages').rmdir()
     for name in ('photos/a.png', 'support/x/1.png', 'support/y/1.png', 'one/x/1.png'): Image.new('RGB', (40, 40)).save(folder/name)
     for name, n in {f'few/{part}/{part}_{i}': 1 if (part, i) == ('test', 3) else 9 for part in ('train', 'val', 'test') for i in range(5)}.items():
         (folder/name).mkdir(parents=True)
         for i in range(n): Image.new('RGB', (32, 32), (9*i, 0, 0)).save(folder/name/f'{i}.png')
-    for name, text in {'hidden/.mine': 'mine', 'file': 'mine', 'run/run.json': '{}', 'run/checkpoint.pt': '', 'model/model.safetensors': 'mine', 'broken.png': 'no image'}.items(): (folder/name).write_text(text)
+    for name, text in {'hidden/.mine': 'mine', 'file': 'mine', 'run/run.json': '{}', 'run/checkpoint.pt': '', 'model/model.safetensors': 'mine', 'broken.png': 'no image', 'pictures.zip': 'zipped'}.items(): (folder/name).write_text(text)
     os.chdir(folder)
     yield folder
     os.chdir(old)

@@ -20,7 +20,8 @@ def fcam_app(
     port:int=None, # of the address; default: the first that is free from 7860 on
     no_browser:bool=False, # print the address only
 ):
-    "Opens a page to try few-shot classification in"
+    "Opens a page in the browser that sorts pictures by a few examples of each class"
+    print('the page is being loaded, which takes some seconds')
     os.environ['GRADIO_ANALYTICS_ENABLED'] = 'False'
     with tempfile.TemporaryDirectory(prefix='fcam-app-', ignore_cleanup_errors=True) as parent:
         os.environ['GRADIO_TEMP_DIR'] = os.path.join(parent, 'gradio')

@@ -9,6 +9,9 @@ __all__ = ['page_values', 'build_page', 'launch_page']
 import os
 import tempfile
 import time
+import warnings
+import zipfile
+from collections import Counter
 
 import gradio as gr
 from PIL import Image
@@ -28,19 +31,28 @@ def page_values(
     begin, names, answers = time.perf_counter(), list(visit.named()), None
     try: answers = visit.answer()
     except _failures as error: visit.notes.append(str(error))
-    took, status = time.perf_counter() - begin, '\n'.join(visit.notes)
+    took = time.perf_counter() - begin
+    status = '\n'.join(dict.fromkeys([*visit.notes, *visit.doubts()]))
     visit.notes = []
     def caption(o):
         sure = max(o['probs'].values())
-        return o['label'] if o['none_of_these'] else f'{o["label"]}, {100*sure:.0f} %'
+        return o['label'] if o['none_of_these'] else f'{100*sure:.0f} % {o["label"]}'
     if answers: status += (f'\n{len(answers)} new pictures answered in {took:.1f} s, those in most '
         f'doubt first. Encoder {visit.encoder}, rule {visit.clf.rule_}.')
     elif len(names) < 2: status += '\nGive pictures of two classes at least, each with a name.'
     elif answers is not None: status += '\nThe classes are ready: give new pictures.'
-    visit.order = [o['picture'] for o in answers or []]
-    results = [(str(visit.small(o['picture'])), caption(o)) for o in answers or []]
+    trust = [visit.clf.report()] if visit.clf else []
+    if visit.encoder == 'cifar_fs': trust.append(
+        'cifar_fs sees a picture in 32 x 32 pixels: for photographs take another encoder.')
+    labels = Counter(o['label'] for o in answers or [])
+    if visit.only not in labels: visit.only = ''
+    answers = [o for o in answers or [] if visit.only in ('', o['label'])]
+    choices = [(f'all ({labels.total()})', ''), *((f'{o} ({n})', o) for o, n in labels.items())]
+    visit.order = [o['picture'] for o in answers]
+    results = [(str(visit.small(o['picture'])), caption(o)) for o in answers]
     values = dict(status=status.strip(), results=results, answer='', bars=None, names=names,
-                  point=None, part=(1, 1), beside=[], plan=None)
+                  point=None, part=(1, 1), beside=[], plan=None, choices=choices,
+                  trust='\n'.join(trust))
     visit.chosen = chosen if chosen in visit.order else next(iter(visit.order), None)
     if visit.chosen is None: return values
     known = answers[visit.order.index(visit.chosen)]
@@ -55,26 +67,41 @@ def page_values(
 
 # %% ../../nbs/app/page.ipynb #da2627d8
 _explained = '''# Sort pictures by a few examples
-Give each class a name and a few pictures; the new pictures get their answers at once.
-The page begins with an example of three letters unless it was given a folder:
-replace it by pictures of your own.'''
+Give a few pictures of each class: each new picture gets the name of the class that it is most like,
+with the probability, and the parts that decided. All stays on this computer.'''
 _css = '''.gradio-container {max-width: 1400px !important}
 .row-of-class {align-items: end}
+.many-classes {max-height: 420px; overflow-y: auto; flex-wrap: nowrap; gap: 4px !important}
+.many-classes > * {flex-shrink: 0}
 #results .grid-wrap, #beside .grid-wrap, .pictures-of-class .grid-wrap {padding-top: 28px}
 @media (max-width: 600px) {#beside .grid-container {grid-template-columns: 1fr 1fr !important}
   #results .grid-container, .pictures-of-class .grid-container {
     grid-template-columns: 1fr 1fr 1fr !important}
+  .many-classes {max-height: 220px}
   .gradio-container {padding: 8px !important}}'''
-_encoders = ['cifar_fs', 'vit_small_patch14_reg4_dinov2.lvd142m', 'resnet50.a1_in1k']
+_encoders = {'cifar_fs': 'in the package, 0.02 s a picture, which it sees in 32 x 32 pixels',
+    'vit_small_patch14_reg4_dinov2.lvd142m': 'pip install timm, 90 MB once, 0.1 s a picture',
+    'torchvision:resnet18': '45 MB once, 0.05 s a picture'}
 _rules = ['auto', 'metric', 'cosine', 'simpleshot', 'frn', 'dn4', 'gda', 'logistic_regression']
+_paths = '''(key, version, files) => [key, version, files,
+    [...document.querySelector('#fill input[webkitdirectory]').files].map(o => o.webkitRelativePath)]'''
 
 def _fill_example(visit):
     with tempfile.TemporaryDirectory(dir=visit.folder) as folder:
         visit.fill(*example_classes(folder))
 
 def _fill_zip(visit, file):
-    with tempfile.TemporaryDirectory(dir=visit.folder) as folder:
+    with (tempfile.TemporaryDirectory(dir=visit.folder) as folder,
+          warnings.catch_warnings(record=True) as said):
         visit.fill(unpack_classes(file, folder, left_out := {}), left_out=left_out)
+    visit.notes += [str(one.message) for one in said]
+
+def _fill_folder(visit, files, paths):
+    "As by a zip of the same files, since a browser gives their paths apart from them"
+    file = visit.folder/'the folder'
+    with zipfile.ZipFile(file, 'w') as packed:
+        for one, path in zip(files, paths): packed.write(one, path)
+    _fill_zip(visit, file)
 
 # %% ../../nbs/app/page.ipynb #31c22c86
 class _Page:
@@ -86,29 +113,38 @@ class _Page:
         self.status = gr.Textbox(label='What happened', lines=2, max_lines=6, interactive=False,
                                  elem_id='status')
         with gr.Row():
-            with gr.Column(min_width=320): self.add_classes()
-            with gr.Column(min_width=320): self.add_answers()
-        self.add_why()
-        self.add_more(encoder)
+            with gr.Column(scale=2, min_width=320):
+                self.add_classes()
+                self.add_settings(encoder)
+            with gr.Column(scale=3, min_width=320):
+                self.add_answers()
+                self.add_why()
+        self.add_more()
         self.outputs = [self.version, self.status, self.results, self.answer, self.bars,
-                        self.label, self.point, self.part, self.beside, self.plan, self.lines]
+                        self.label, self.point, self.part, self.beside, self.plan, self.lines,
+                        self.only, self.trust]
         self.connect()
     def add_classes(self):
         "A row for each class, drawn anew where classes come or go"
         gr.Markdown('## Classes')
+        with gr.Row(elem_id='fill'):
+            self.folder = gr.UploadButton('Folder of class folders', file_count='directory',
+                                          variant='primary', min_width=120)
+            self.zip = gr.UploadButton('Zip of class folders', file_types=['.zip'], min_width=120)
         @gr.render(inputs=[self.key, self.version])
-        def rows(key, version):
+        def show(key, version):
             visit = self.visits.get(key)
-            for k, row in enumerate(visit.rows if visit else []): self.add_row(k, row, visit)
+            rows = visit.rows if visit else []
+            with gr.Column(elem_classes='many-classes'*(len(rows) > 5)):
+                for k, row in enumerate(rows): self.add_row(k, row, visit)
         with gr.Row():
             self.add = gr.Button('Add a class', min_width=120)
             self.empty = gr.Button('Start empty', min_width=120)
             self.example = gr.Button('Show the example', min_width=120)
-        self.zip = gr.File(label='Or a zip of class folders', file_types=['.zip'], height=120,
-                           elem_id='zip')
     def add_row(self, k, row, visit):
         shown = row['name'] or f'class {k + 1}'
-        with gr.Column(variant='panel'):
+        with gr.Accordion(f'{shown}, {len(row["pictures"])} pictures', open=len(visit.rows) < 6,
+                          key=(row['key'], 'row'), preserved_by_key='open'):
             with gr.Row(elem_classes='row-of-class'):
                 name = gr.Textbox(row['name'], label=f'Name of class {k + 1}', max_lines=1,
                     placeholder=f'class {k + 1}', elem_classes='name-of-class',
@@ -141,65 +177,74 @@ class _Page:
     def add_answers(self):
         gr.Markdown('## New pictures')
         self.new = gr.Gallery(label='Put new pictures here', interactive=True, type='filepath',
-            sources=['upload', 'webcam', 'clipboard'], height=170, elem_id='new', buttons=[])
+            sources=['upload', 'webcam', 'clipboard'], height=150, elem_id='new', buttons=[])
+        self.only = gr.Dropdown([], label='Answers to show', elem_id='only')
         self.results = gr.Gallery(label='Answers, those in doubt first', columns=5, height=300,
             object_fit='contain', allow_preview=False, interactive=False, elem_id='results',
             buttons=[])
-        self.answer = gr.Textbox(label='The chosen picture', interactive=False, elem_id='answer')
-        self.bars = gr.Label(label='Probabilities', show_heading=False, elem_id='bars')
-        self.label = gr.Radio([], label='Is that wrong? It is of the class', elem_id='label')
+        self.trust = gr.Textbox(label='How far to trust the answers', interactive=False, lines=1,
+                                max_lines=12, elem_id='trust')
     def add_why(self):
         gr.Markdown('## Why\nPoint at a part of the picture: the frames show where it was matched, '
                     'below them the similarity and how much of it this part adds.')
         with gr.Row():
-            with gr.Column(scale=1, min_width=240):
+            with gr.Column(min_width=200):
                 self.point = gr.Image(label='The chosen picture as the encoder sees it', type='pil',
                     interactive=False, height=280, buttons=[], elem_id='point',
                     alt_text='the chosen picture, a part in a frame; the slider moves it')
                 self.part = gr.Slider(1, 25, step=1, label='Part of the picture', elem_id='part')
-            self.beside = gr.Gallery(label='All pictures of the two best classes', columns=4,
-                height=440, object_fit='contain', allow_preview=False, interactive=False,
-                elem_id='beside', buttons=[])
-            self.beside.scale = 2
+            with gr.Column(min_width=200):
+                self.answer = gr.Textbox(label='The chosen picture', interactive=False,
+                                         elem_id='answer')
+                self.bars = gr.Label(label='Probabilities', show_heading=False, elem_id='bars',
+                                     num_top_classes=4)
+                self.label = gr.Dropdown([], label='Is that wrong? It is of', elem_id='label')
+        self.beside = gr.Gallery(label='All pictures of the two best classes', columns=4,
+            height=440, object_fit='contain', allow_preview=False, interactive=False,
+            elem_id='beside', buttons=[])
         with gr.Accordion('The plan', open=False):
             self.plan = gr.Image(label='Parts of the chosen picture (rows) by parts of the nearest '
                 'one (columns); the darker, the more the pair adds', interactive=False, height=320,
                 buttons=[],
                 alt_text='what each pair of parts adds, as shades of grey')
-    def add_more(self, encoder):
-        "What misleads, what can be taken along, and settings"
-        with gr.Accordion('What misleads', open=False, elem_id='misleads'):
-            self.look = gr.Button('Which pictures of the classes mislead?')
-            self.wrong = gr.Gallery(label='Pictures that the others take for another class',
-                columns=6, allow_preview=False, interactive=False, height=220, buttons=[])
-            self.estimate = gr.Textbox(label='How often it should be right', interactive=False)
-        with gr.Accordion('Take it along', open=False, elem_id='take'):
-            self.pack = gr.Button('Pack classes, sorted pictures, table and classifier')
-            self.packed = gr.File(label='The zip', interactive=False, elem_id='packed')
-            self.lines = gr.Code(label='The same in Python', language='python', interactive=False)
+    def add_settings(self, encoder):
+        "Each takes effect at once"
+        self.encoder = gr.Dropdown([(f'{name}: {cost}', name) for name, cost in _encoders.items()],
+            value=encoder, label='Encoder', allow_custom_value=True, elem_id='encoder',
+            info='Or type any name of timm (downloaded once; a large network takes seconds a '
+                 'picture), the folder of a model, or local-dir:FOLDER (no download).')
         with gr.Accordion('Settings', open=False, elem_id='settings'):
-            self.encoder = gr.Dropdown(_encoders, value=encoder,
-                label='Encoder by name', allow_custom_value=True,
-                info='others than cifar_fs are downloaded once')
             self.rule = gr.Dropdown(_rules, label='Rule')
             self.cells = gr.Slider(2, 8, 5, step=1, label='Cells a side, for pretrained encoders')
             self.none = gr.Slider(0, 0.5, 0.05, step=0.01,
                 label='None of these: share of known pictures that may be lost (0: never said)')
-            self.apply = gr.Button('Apply the settings')
+    def add_more(self):
+        "What misleads, and what can be taken along"
+        with gr.Accordion('What misleads', open=False, elem_id='misleads'):
+            self.look = gr.Button('Which pictures of the classes mislead?')
+            self.wrong = gr.Gallery(label='Pictures that the others take for another class',
+                columns=6, allow_preview=False, interactive=False, height=220, buttons=[])
+        with gr.Accordion('Take it along', open=False, elem_id='take'):
+            self.pack = gr.Button('Pack classes, sorted pictures, table and classifier')
+            self.packed = gr.File(label='The zip', interactive=False, elem_id='packed')
+            self.lines = gr.Code(label='The same in Python', language='python', interactive=False)
     def values(self, visit, **details):
         "What all controls show, in the order of `outputs`"
         found = page_values(visit, **details)
         part, last = found['part']
         return [found['status'], gr.Gallery(found['results'], selected_index=None), found['answer'],
-            found['bars'], gr.Radio(found['names'], value=None, interactive=bool(found['results'])),
+            found['bars'],
+            gr.Dropdown(found['names'], value=None, interactive=bool(found['results'])),
             found['point'], gr.Slider(value=part, maximum=max(last, 2)), found['beside'],
-            found['plan'], visit.lines()]
+            found['plan'], visit.lines(), gr.Dropdown(found['choices'], value=visit.only),
+            found['trust']]
     def close(self, key):
         if key in self.visits: self.visits.pop(key).close()
     def visit(self, key):
         if key not in self.visits: raise gr.Error('This visit has ended: load the page again')
         return self.visits[key]
-    def on(self, event, action, *given, rows=False, points=False, api_name=None, key=None):
+    def on(self, event, action, *given, rows=False, points=False, api_name=None, key=None,
+           **event_settings):
         "Connects an event: `action(visit, *given)` returns details, None, or False for no change"
         def run(key, version, *given):
             with (visit := self.visit(key)).lock:
@@ -210,7 +255,7 @@ class _Page:
         def run_at(key, version, point: gr.SelectData): return run(key, version, point)
         public = dict(api_name=api_name) if api_name else dict(api_visibility='private')
         return event(run_at if points else run, [self.key, self.version, *given], self.outputs,
-                     key=key, **public)
+                     key=key, **public, **event_settings)
     def connect(self):
         "What the controls outside of the rows do"
         self.on(self.add.click, lambda visit: visit.add_row() and {}, rows=True)
@@ -220,30 +265,35 @@ class _Page:
         self.on(self.empty.click, empty, rows=True)
         self.on(self.example.click, _fill_example, rows=True, api_name='example')
         self.on(self.zip.upload, _fill_zip, self.zip, rows=True, api_name='zip')
+        paths = gr.JSON(visible=False)                          # what `_paths` finds in the browser
+        self.on(self.folder.upload, _fill_folder, self.folder, paths, rows=True, js=_paths,
+                api_name='folder')
         def add_new(visit, shown):
             visit.new += visit.take([file for file, _ in shown])
         taken = self.on(self.new.upload, add_new, self.new, api_name='add')
         taken.then(lambda: None, None, self.new, api_visibility='private')
         def choose(visit, answer): return dict(chosen=visit.order[answer.index])
         self.on(self.results.select, choose, points=True)
+        def show(visit, only): visit.only = only
+        self.on(self.only.input, show, self.only, api_name='only')
         def point(visit, point):
             (x, y), (width, height) = point.index, visit.shown_size
             return dict(chosen=visit.chosen, part=visit.part_at(visit.chosen, x/width, y/height))
         self.on(self.point.select, point, points=True)
         def move(visit, part): return dict(chosen=visit.chosen, part=int(part) - 1)
         self.on(self.part.release, move, self.part)
-        self.on(self.label.input, lambda visit, name: visit.correct(visit.chosen, name), self.label,
+        self.on(self.label.select, lambda visit, name: visit.correct(visit.chosen, name), self.label,
                 rows=True, api_name='correct')
-        self.ask(self.look, self.misleading, [self.wrong, self.estimate], api_name='misleads')
+        self.ask(self.look, self.misleading, self.wrong, api_name='misleads')
         self.ask(self.pack, lambda visit: str(visit.take_along()), self.packed, api_name='take')
-        def change(visit, encoder, rule, cells, none):
-            visit.encoder, visit.rule, visit.cells = encoder, rule, int(cells)
-            visit.none_of_these = none
+        def change(visit, *new):
+            visit.encoder, visit.rule, visit.cells, visit.none_of_these = new
             visit.forget_answers()
-        saying = self.apply.click(lambda name: f'Loading {name}: this takes seconds, a first '
+        settings = self.encoder, self.rule, self.cells, self.none
+        changed = gr.on([self.encoder.input, self.rule.input, self.cells.release,
+            self.none.release], lambda name: f'Loading {name}: this takes seconds, a first '
             'download minutes.', self.encoder, self.status, api_visibility='private')
-        self.on(saying.then, change, self.encoder, self.rule, self.cells, self.none,
-                api_name='settings')
+        self.on(changed.then, change, *settings, api_name='settings')
     def ask(self, button, action, outputs, api_name):
         "Connects a button whose `action(visit)` changes nothing else on the page"
         def run(key):
@@ -252,10 +302,9 @@ class _Page:
                 except _failures as error: raise gr.Error(str(error)) from None
         button.click(run, self.key, outputs, api_name=api_name)
     def misleading(self, visit):
-        "The mistakes with their pictures, and how many new pictures should be right"
-        shown = [(str(visit.small(o['picture'])), f'{o["class"]}, taken for {o["taken_for"]} '
+        "The mistakes with their pictures"
+        return [(str(visit.small(o['picture'])), f'{o["class"]}, taken for {o["taken_for"]} '
                   f'({100*o["probability"]:.0f} %)') for o in visit.mistakes()]
-        return shown, '' if visit.clf is None else visit.clf.report()
 
 def build_page(
     folder:str=None, # of class folders, shown first; default: an example
@@ -287,5 +336,6 @@ def launch_page(
     page.launch(server_name='127.0.0.1', server_port=port, share=False, inbrowser=open_browser,
         prevent_thread_lock=True, quiet=True, css=_css, footer_links=['settings'],
         max_file_size='1gb')
-    print(f'the page is at {page.local_url}, for this computer only; Ctrl-C ends it')
+    print(f'the page is at {page.local_url}, for this computer only: it sorts pictures by a few '
+          'examples of each class; Ctrl-C ends it')
     return page.local_url

@@ -10,6 +10,7 @@ import re
 import shutil
 import tempfile
 import zipfile
+from collections import Counter
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
@@ -26,7 +27,7 @@ from ..classifiers.unequal import Bank, hold_out
 from ..classify import FewShotClassifier
 from ..core.models import is_our_model
 from ..encoders.named import named_encoder
-from ..images.folders import class_files, class_folders, left_out_line, printable
+from ..images.folders import alike_line, class_files, class_folders, left_out_line, printable
 from ..images.glyphs import glyph_arrays
 from ..images.pixels import load_image
 from ..model import load_fcam
@@ -47,6 +48,8 @@ def unpack_classes(
             packed.extractall(folder)                          # no path leads out of it
     except Exception as error: raise ValueError(f'{name} cannot be unpacked: {error}') from None
     while len(inner := class_folders(folder)) == 1 and class_folders(inner[0]): folder = inner[0]
+    if len(inner) < 2: raise ValueError(f'{name} holds no folders of classes: put the pictures of '
+        'each class in a folder that has its name, and give these folders together')
     return class_files(folder, left_out)
 
 # %% ../../nbs/app/visit.ipynb #6beaacee
@@ -112,7 +115,7 @@ class Visit:
         self.clf, self.bank = None, None
     def forget_new(self):
         "Before other new pictures"
-        self.new, self.by_hand, self.bank = [], {}, None
+        self.new, self.by_hand, self.bank, self.only = [], {}, None, ''    # only: answers shown
     def close(self):
         "Removes all its files"
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -169,6 +172,12 @@ class Visit:
         for name, row in zip(self.row_names(), self.rows):
             if row['pictures']: classes.setdefault(name, []).extend(row['pictures'])
         return classes
+    def doubts(self)->list: # of sentences
+        "What in the names of the classes may be a mistake"
+        names = [name for name, row in zip(self.row_names(), self.rows) if row['pictures']]
+        twice = [printable(name) for name, n in Counter(names).items() if n > 1]
+        return [f'Two rows are called {name!r}: they are one class.' for name in twice] + [
+            line for line in [alike_line(names)] if line]
 
 # %% ../../nbs/app/visit.ipynb #670104ea
 @patch

@@ -101,8 +101,9 @@ def _find(self:FittedRule, groups):
         self.temperature_, losses = fit_temperature(scores, known, centre)
         self.temperature_ *= share**power                       # from fewer pictures to all
         if several: self._estimate(scores.argmax(1) == known, losses, known, held)
-    if self.verbose: print(self.report())
     if self.none_of_these is not None: self._find_threshold(bank, near if several else ())
+    if self.verbose: print(f'rule: {self.rule_}' + ', whitened'*bool(self.whiten_),
+                           self.report(), sep='\n')
 
 @patch
 def _estimate(self:FittedRule, right, losses, known, groups):
@@ -117,19 +118,21 @@ def _estimate(self:FittedRule, right, losses, known, groups):
         n_groups=n_groups, n_classes=len(np.unique(known)))
 
 @patch
-def report(self:FittedRule)->str: # two lines
-    "The rule, and how many new pictures it should name rightly"
-    rule, found = f'rule: {self.rule_}' + ', whitened'*bool(self.whiten_), self.estimate_
-    n_classes = len(np.unique(self.bank_.labels))
+def report(self:FittedRule)->str: # a line, and one of `none_of_these` where it was learned
+    "How far the answers can be trusted"
+    found, n_classes = self.estimate_, len(np.unique(self.bank_.labels))
     advice = 'give pictures from another place or day, or name groups'
-    if found is None: return (f'{rule}\nhow many new pictures are named rightly cannot be said: '
-        f'the pictures of each class look as if taken beside each other; {advice}')
-    alone = n_classes - found['n_classes']
-    alone = f'; nothing can be said of {alone} with one group each: {advice}'*bool(alone)
-    return (f'{rule}\nabout {found["accuracy"]:.0f} ± {found["ci95"]:.0f} % of new pictures named '
-            f'rightly, log loss {found["log_loss"]:.2f}: {found["n_pictures"]} pictures were held '
-            f'out, with those taken beside them, in {found["n_groups"]} groups of '
-            f'{found["n_classes"]} classes{alone}')
+    said = ('how many new pictures are named rightly cannot be said: the pictures of each class '
+            f'look as if taken beside each other; {advice}')
+    if found is not None:
+        alone = n_classes - found['n_classes']
+        alone = f'; nothing can be said of {alone} with one group each: {advice}'*bool(alone)
+        said = (f'{found["accuracy"]:.0f} ± {found["ci95"]:.0f} % of {found["n_pictures"]} hidden '
+            f'pictures were named rightly ({found["n_groups"]} groups of {found["n_classes"]} '
+            f'classes, log loss {found["log_loss"]:.2f}); pictures of other days fare worse{alone}')
+    if self.unknown_caught_ is None: return said
+    return (f'{said}\nnone of these: the answer for about {100*self.unknown_caught_:.0f} % of '
+            f'pictures of unknown classes, and for {100*self.none_of_these:.0f} % of known ones')
 
 @patch
 def _default_temperature(self:FittedRule, bank, rng):
@@ -159,5 +162,3 @@ def _find_threshold(self:FittedRule, bank, known):
     others = class_cosines(bank, some).cpu().numpy()
     others[np.arange(len(others)), some.labels] = -1            # as if its class were left out
     self.unknown_caught_ = float((others.max(1) < self.threshold_).mean())
-    if self.verbose: print(f'none of these: the answer of about {100*self.none_of_these:.0f} % of '
-        f'known pictures, and of {100*self.unknown_caught_:.0f} % when their class is left out')

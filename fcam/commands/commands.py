@@ -220,9 +220,12 @@ def fcam_predict(
     "Tell new classes apart by a few images of each, and show what decided."
     words, left_out, paths = given_options(locals()), {}, []
     if precision and names_encoder(model): raise ValueError(f'--precision does not go with {model}')
-    from fcam.images.folders import class_folders, image_files, left_out_line, printable
-    if len(class_folders(user_path(support))) < 2:
-        raise ValueError(f'{support} does not hold two or more folders, one for each class')
+    from fcam.images.folders import (class_folders, existing_folder, image_files, left_out_line,
+                                     printable)
+    within = class_folders(existing_folder(user_path(support), 'give one with class folders'))
+    if len(within) < 2:
+        below = f': give {within[0]}' if within and class_folders(within[0]) else ''
+        raise ValueError(f'{support} does not hold two or more folders, one for each class{below}')
     for path in map(user_path, images):
         paths += image_files(path, left_out) if path.is_dir() else [path]
     check_out(words)
@@ -294,6 +297,7 @@ def _predict(clf, paths, folder, words, notes):
     if len(rows) > len(explained) > 0: log.line(f'figures of the first {len(explained)} '
         f'of {len(rows)} images: --figures says how many')
     record.end()
+    log.line(clf.report())
     return rows, [f'{paths[i]}: {reason}' for i, reason in broken.items()]
 
 # %% ../../nbs/commands/commands.ipynb #94568072

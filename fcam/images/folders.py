@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import warnings
 from importlib.resources import files as package_files
 from itertools import combinations
 from pathlib import Path
 
 # %% auto #0
 __all__ = ['image_files', 'class_folders', 'printable', 'left_out_line', 'check_disjoint', 'read_split', 'existing_folder',
-           'class_files', 'find_classes', 'folder_layout']
+           'alike_line', 'class_files', 'find_classes', 'folder_layout']
 
 # %% ../../nbs/images/folders.ipynb #1bf47e95
 _SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.apng', '.bmp', '.dib', '.gif', '.webp',
@@ -121,8 +122,9 @@ def existing_folder(
 )->Path: # with `~` expanded
     "The path; `FileNotFoundError` if there is no such folder"
     path = os.path.expanduser(path)
-    if not os.path.isdir(path): raise FileNotFoundError(f'there is no folder {path!r}: {hint}')
-    return Path(path)
+    if os.path.isdir(path): return Path(path)
+    zipped = '; if it is a zip, unpack it'*os.path.isfile(path)
+    raise FileNotFoundError(f'there is no folder {path!r}: {hint}{zipped}')
 
 # %% ../../nbs/images/folders.ipynb #e9e306a3
 def _set_folders(path):
@@ -139,6 +141,17 @@ def _files_in(folders, left_out):
                                        f'({left_out_line(own) or "it is empty"})')
     return res
 
+def alike_line(
+    names, # of classes
+)->str:
+    "That two names differ only in letter case; empty where none do"
+    first = {}
+    for name in names:
+        other = first.setdefault(name.casefold(), name)
+        if other != name: return (f'{printable(other)!r} and {printable(name)!r} differ only in '
+            'letter case and count as two classes: if they are one, give both one name')
+    return ''
+
 def class_files(
     path, # holds one folder of images per class
     left_out:dict|None=None, # receives what is left out: reason to paths
@@ -154,6 +167,10 @@ def class_files(
     folders = class_folders(path)
     if not folders:
         raise ValueError(f'{str(path)!r} holds no folders: put the images of each class in one')
+    if all(len(class_folders(o)) > len(folders) for o in folders): warnings.warn(
+        f'the classes of {str(path)!r} are {", ".join(o.name for o in folders)}: if the folders '
+        f'in them are the classes, give {str(folders[0])!r}', stacklevel=3)
+    if alike := alike_line(o.name for o in folders): warnings.warn(alike, stacklevel=3)
     beside = [o for o in path.iterdir() if o.suffix.lower() in _SUFFIXES and o.is_file()]
     if beside: left_out.setdefault('outside of the class folders', []).extend(sorted(beside))
     return _files_in(folders, left_out)
