@@ -84,7 +84,8 @@ _encoders = {'cifar_fs': 'in the package, 0.02 s a picture, which it sees in 32 
     'torchvision:resnet18': '45 MB once, 0.05 s a picture'}
 _rules = ['auto', 'metric', 'cosine', 'simpleshot', 'frn', 'dn4', 'gda', 'logistic_regression']
 _paths = '''(key, version, files) => [key, version, files,
-    [...document.querySelector('#fill input[webkitdirectory]').files].map(o => o.webkitRelativePath)]'''
+    [...document.querySelector('#fill input[webkitdirectory]').files].map(
+        o => o.webkitRelativePath)]'''
 
 def _fill_example(visit):
     with tempfile.TemporaryDirectory(dir=visit.folder) as folder:
@@ -282,8 +283,8 @@ class _Page:
         self.on(self.point.select, point, points=True)
         def move(visit, part): return dict(chosen=visit.chosen, part=int(part) - 1)
         self.on(self.part.release, move, self.part)
-        self.on(self.label.select, lambda visit, name: visit.correct(visit.chosen, name), self.label,
-                rows=True, api_name='correct')
+        def correct(visit, name): visit.correct(visit.chosen, name)
+        self.on(self.label.select, correct, self.label, rows=True, api_name='correct')
         self.ask(self.look, self.misleading, self.wrong, api_name='misleads')
         self.ask(self.pack, lambda visit: str(visit.take_along()), self.packed, api_name='take')
         def change(visit, *new):

@@ -129,7 +129,8 @@ def report(self:FittedRule)->str: # a line, and one of `none_of_these` where it 
         alone = f'; nothing can be said of {alone} with one group each: {advice}'*bool(alone)
         said = (f'{found["accuracy"]:.0f} ± {found["ci95"]:.0f} % of {found["n_pictures"]} hidden '
             f'pictures were named rightly ({found["n_groups"]} groups of {found["n_classes"]} '
-            f'classes, log loss {found["log_loss"]:.2f}); pictures of other days fare worse{alone}')
+            f'classes, log loss {found["log_loss"]:.2f}); '
+            f'pictures of other days may fare worse{alone}')
     if self.unknown_caught_ is None: return said
     return (f'{said}\nnone of these: the answer for about {100*self.unknown_caught_:.0f} % of '
             f'pictures of unknown classes, and for {100*self.none_of_these:.0f} % of known ones')
