@@ -206,7 +206,7 @@ def names_encoder(
     model:str, # as it is given to a command
 )->bool:
     "Whether it is the name of an encoder that others have trained, and no folder: `timm:NAME`"
-    named = re.match(r'(timm|torchvision|open_clip|hf-hub|local-dir):|\w+\.\w+$', model)
+    named = re.match(r'(timm|torchvision|hf-hub|local-dir):|\w+\.\w+$', model)
     return bool(named) and not user_path(model).exists()
 
 def given_options(

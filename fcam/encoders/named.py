@@ -76,11 +76,6 @@ def _outputs(model, x):
         if not isinstance(out, Tensor): return out, None, ''
         try: return out, model.forward_head(out, pre_logits=True), ''
         except (AttributeError, NotImplementedError): return out, None, ''
-    if hasattr(model, 'forward_intermediates'):                                # open_clip
-        found = model.forward_intermediates(x, indices=1, normalize_intermediates=True,
-                                            intermediates_only=True, output_extra_tokens=True)
-        prefix = found.get('image_intermediates_prefix')
-        return found['image_intermediates'][0], None if prefix is None else prefix[0][:, 0], ''
     out = model(x)
     return _parts(out) if isinstance(out, (dict, list, tuple)) and out else (out, None, '')
 
@@ -213,14 +208,6 @@ def embed(self:NamedEncoder,
     return Bank(local.float(), whole.float(), boxes=torch.cat(boxes, 1).float())
 
 # %% ../../nbs/encoders/named.ipynb #a1770ba0
-def _imported(package, name):
-    "A package that is optional; `ValueError` says how it is installed"
-    try: return import_module(package)
-    except ImportError as error:
-        wheel = package.replace('clip', 'clip_torch')
-        raise ValueError(f"{name!r:.80} needs {package}: pip install {wheel}, or take "
-                         "'torchvision:resnet18' or the like") from error
-
 def _unknown(library, name, known):
     "The error for a name that a library does not know"
     near = get_close_matches(name, known, 4, 0.5)
@@ -267,7 +254,10 @@ def _timm_settings(model, own_size=None, size=None):
 
 def _from_timm(name, size, pretrained):
     "A model of timm, from its hub or a folder"
-    timm, text = _imported('timm', name), re.sub('^timm[:/]', '', name)
+    try: import timm
+    except ImportError as error: raise ValueError(f"{name!r:.80} needs timm: pip install timm, or "
+        "take 'torchvision:resnet18' or the like") from error
+    text = re.sub('^timm[:/]', '', name)
     make = partial(timm.create_model, text, num_classes=0)
     if ':' in text:                                                # hf-hub: or local-dir:
         with _building(name): config = make().pretrained_cfg
@@ -297,24 +287,6 @@ def _from_torchvision(name, size, pretrained):
     return _settings(_without_head(model), own_size, size,
         round(config.resize_size[0]*size/own_size), mean=config.mean, std=config.std,
         interpolation=config.interpolation.value, licence=weights.meta.get('license'))
-
-def _from_open_clip(name, size, pretrained):
-    "The image tower of a model of open_clip"
-    clip, text, tag = _imported('open_clip', name), name.removeprefix('open_clip:'), None
-    if ':' not in text:
-        text, _, tag = text.partition('/')
-        if text not in clip.list_models(): raise _unknown('open_clip', text, clip.list_models())
-        tags = clip.list_pretrained_tags_by_model(text)
-        if pretrained and tag not in tags: raise _unknown(f'open_clip:{text}/', tag, tags)
-    own_size = (clip.get_model_config(text) or {}).get('vision_cfg', {}).get('image_size')
-    with _building(name): visual = clip.create_model(text, pretrained=tag if pretrained else None,
-        load_weights=pretrained, require_pretrained=pretrained,
-        force_image_size=size or own_size and min(own_size, 224)).visual
-    config, side = visual.preprocess_cfg, visual.image_size
-    size = side if isinstance(side, int) else side[0]
-    return _settings(getattr(visual, 'trunk', visual), own_size or size, size, size,
-        squash=config['resize_mode'] == 'squash',
-        **{key: config[key] for key in ('mean', 'std', 'interpolation')})
 
 def _from_ours(name, size, pretrained):
     "The encoder of a saved model of ours"
@@ -363,7 +335,7 @@ def named_encoder(
     if not is_module and not isinstance(encoder, (str, os.PathLike)): raise ValueError(
         f'encoder is {encoder!r:.80}: give a name, a folder or an nn.Module')
     name = type(encoder).__name__ if is_module else os.fspath(encoder)
-    sources = dict(torchvision=_from_torchvision, open_clip=_from_open_clip, hf=_from_ours)
+    sources = dict(torchvision=_from_torchvision, hf=_from_ours)
     prefix, colon, _ = name.partition(':')
     is_folder = not colon and '/' in name and not name.startswith('timm/')
     if not is_module and (is_folder or is_our_model(name)): prefix = 'hf'    # C: is no library
