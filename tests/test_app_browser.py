@@ -179,10 +179,10 @@ def test_a_folder_of_many_classes(visit, pictures, tmp_path, width):
     assert top('#results') < top('#point') < 2200 and top('#results') < 1500
     assert one.js("return document.querySelector('.many-classes').clientHeight") < 450
     if width < 500: return
-    one.press('disc 0, 1 pictures')                            # a row that is opened stays open
+    one.press('disc 0, 1 pictures')                            # a row that was given a picture stays open
     one.wait(lambda: one.all('.pictures-of-class'))
     one.give(0, pictures/'disc 4.png')
-    assert one.all('.pictures-of-class')[0].is_displayed()
+    one.wait(lambda: one.all('.pictures-of-class')[0].is_displayed(), 10)
     field = one.all('#encoder input')[0]
     field.clear()
     field.send_keys('torchvision:no_such\n')
@@ -207,7 +207,7 @@ def test_pointing_names_and_width(visit, width):
     one.js('arguments[0].scrollIntoView({block: "center"})', image)
     for offset in (-60, 60):
         ActionChains(one.driver).move_to_element_with_offset(image, offset, offset).click().perform()
-        time.sleep(2)
+        time.sleep(4)
         after = one.js("return document.querySelector('#part input[type=number]').value")
         if after != before: break
     assert after != before

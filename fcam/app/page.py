@@ -144,8 +144,8 @@ class _Page:
             self.example = gr.Button('Show the example', min_width=120)
     def add_row(self, k, row, visit):
         shown = row['name'] or f'class {k + 1}'
-        with gr.Accordion(f'{shown}, {len(row["pictures"])} pictures', open=len(visit.rows) < 6,
-                          key=(row['key'], 'row'), preserved_by_key='open'):
+        is_open = len(visit.rows) < 6 or not row['pictures'] or row.get('touched', False)
+        with gr.Accordion(f'{shown}, {len(row["pictures"])} pictures', open=is_open):
             with gr.Row(elem_classes='row-of-class'):
                 name = gr.Textbox(row['name'], label=f'Name of class {k + 1}', max_lines=1,
                     placeholder=f'class {k + 1}', elem_classes='name-of-class',
@@ -159,7 +159,7 @@ class _Page:
                 key=(row['key'], 'pictures'), preserved_by_key=None)
         def rename(visit, text):
             if text == row['name']: return False
-            row['name'] = text
+            row.update(name=text, touched=True)
             visit.forget_answers()
         for event, key in ((name.blur, 'blur'), (name.submit, 'submit')):
             self.on(event, rename, name, rows=True, key=(row['key'], key))
@@ -168,7 +168,7 @@ class _Page:
             kept = [path for path in row['pictures'] if path.name in captions]
             files = [file for file, caption in shown or [] if not caption]     # that have come
             if not files and len(kept) == len(row['pictures']): return False
-            row['pictures'] = kept + visit.take(files)
+            row.update(pictures=kept + visit.take(files), touched=True)
             visit.forget_answers()
         self.on(pictures.change, give, pictures, rows=True, key=(row['key'], 'given'))
         def drop(visit):
