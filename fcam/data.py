@@ -20,7 +20,7 @@ from PIL import ImageOps
 
 from .core.checks import check_choice
 from .core.device import megabytes
-from .images.benchmarks import cifar_arrays, cub_layout, mini_imagenet_layout, omniglot_arrays
+from .images.benchmarks import cifar_arrays, cub_layout, mini_imagenet_layout
 from .images.folders import check_disjoint, folder_layout, left_out_line, printable
 from .images.glyphs import glyph_arrays
 from .images.store import ImageStore, split_images
@@ -42,11 +42,10 @@ class FewShotData:
         self.train, self.valid, self.test, self.name = train, valid, test, name
         check_disjoint(self.splits)
         self.left_out = {}                 # reason to paths of what `from_files` left out
-        computed = stats is None or isinstance(stats, str) and stats == 'train'
-        mean, std = train.statistics() if computed else _checked_statistics(stats)
-        if computed: std = std.clamp_min(1e-3)
+        mean, std = train.statistics() if stats is None else _checked_statistics(stats)
+        if stats is None: std = std.clamp_min(1e-3)
         self.mean, self.std = mean.to(train.device), std.to(train.device)
-        self.given_stats = None if computed else [mean.tolist(), std.tolist()]
+        self.given_stats = None if stats is None else [mean.tolist(), std.tolist()]
     @property
     def sets(self): # 'train', 'valid', 'test' to stores
         "The three stores by name"
@@ -89,7 +88,7 @@ _STATS = {'imagenet': (np.array([125.3, 123.0, 113.9])/255, np.array([63.0, 62.1
 
 def _checked_statistics(stats):
     "Mean and standard deviation by channel, `(3,)` each; `ValueError` where `stats` is neither"
-    if isinstance(stats, str): stats = _STATS[check_choice('stats', stats, (*_STATS, 'train'))]
+    if isinstance(stats, str): stats = _STATS[check_choice('stats', stats, _STATS)]
     mean, std = (torch.as_tensor(np.asarray(o), dtype=torch.float) for o in stats)
     three = mean.shape == std.shape == (3,)
     if not (three and ((mean >= 0) & (mean <= 1) & (std > 0) & std.isfinite()).all()):
@@ -210,7 +209,7 @@ def dls(self:FewShotData,
     device = self.device if device is None else torch.device(device)
     train = StoreLoader(self.train, bs=bs, shuffle=True, drop_last=True, device=device, seed=seed,
                         n_images=n_images)
-    valid = StoreLoader(self.train, bs=bs, indices=[], device=device)
+    valid = StoreLoader(self.train, bs=bs, n_images=0, device=device)
     res = DataLoaders(train, valid, device=device)
     res.n_classes = self.train.n_classes
     return res
@@ -263,72 +262,55 @@ def fingerprint(self:FewShotData)->str: # 32 hexadecimal digits
     return blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
 
 # %% ../nbs/02_data.ipynb #8fe6d426
-def _cifar(cls, name, path, download=False, stats='cifar'):
+def _cifar(cls, name, path, download):
     "One of the two benchmarks made of CIFAR-100"
     arrays = cifar_arrays(name, path, download)
-    return _as_benchmark(cls.from_arrays(**arrays, name=name, stats=stats))
+    return _as_benchmark(cls.from_arrays(**arrays, name=name, stats='cifar'))
 
 @patch(cls_method=True)
 def cifar_fs(cls:FewShotData,
     path=None, # folder that holds `cifar-100-python`, as torchvision has it; None: the cache folder
     download:bool=False, # fetch CIFAR-100 (170 MB) if it is not there
-    stats='cifar', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the training images
 )->FewShotData: # 64, 16 and 20 classes of 600 images, 32 x 32
     "CIFAR-FS (Bertinetto et al. 2019); `FileNotFoundError` if CIFAR-100 is not there"
-    return _cifar(cls, 'cifar_fs', path, download, stats=stats)
+    return _cifar(cls, 'cifar_fs', path, download)
 
 @patch(cls_method=True)
-@delegates(FewShotData.cifar_fs)
 def fc100(cls:FewShotData,
     path=None, # as for `cifar_fs`
-    **kwargs, # as for `cifar_fs`
+    download:bool=False, # as for `cifar_fs`
 )->FewShotData: # 60, 20 and 20 classes of 600 images, 32 x 32
     "FC100 (Oreshkin et al. 2018); `FileNotFoundError` if CIFAR-100 is not there"
-    return _cifar(cls, 'fc100', path, **kwargs)
-
-@patch(cls_method=True)
-@delegates(omniglot_arrays)
-def omniglot(cls:FewShotData,
-    path=None, # folder that holds `omniglot-py`, as torchvision has it; None: the cache folder
-    **kwargs, # as for `omniglot_arrays`
-)->FewShotData: # 20 drawings a class
-    """Omniglot (Lake et al. 2015): characters of the background's alphabets for training and
-    validation, of the evaluation's for the test; `FileNotFoundError` if they are not there.
-    For validation: Balinese, Early_Aramaic, Inuktitut, Mkhedruli, Tifinagh; Latin (small1);
-    Tagalog (small2)"""
-    return _as_benchmark(cls.from_arrays(**omniglot_arrays(path, **kwargs), name='omniglot'))
+    return _cifar(cls, 'fc100', path, download)
 
 # %% ../nbs/02_data.ipynb #93619c21
 @patch(cls_method=True)
-@delegates(FewShotData.from_files, but=['name', 'left_out'])
+@delegates(FewShotData.from_files, but=['name', 'stats', 'left_out'])
 def mini_imagenet(cls:FewShotData,
     path, # class folders, train, val and test folders of them, ImageNet, or a folder `images`
-    stats='imagenet', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the images
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 64, 16 and 20 classes of 600 images
     "mini-ImageNet (Ravi & Larochelle 2017) in its own size; `ValueError` for what is missing"
     files = mini_imagenet_layout(path, left_out := {})
-    data = cls.from_files(files, 'mini_imagenet', stats, left_out=left_out, **kwargs)
+    data = cls.from_files(files, 'mini_imagenet', 'imagenet', left_out=left_out, **kwargs)
     return _as_benchmark(data)
 
 @patch(cls_method=True)
-@delegates(FewShotData.from_files, but=['name', 'left_out'])
+@delegates(FewShotData.from_files, but=['name', 'stats', 'left_out'])
 def tiered_imagenet(cls:FewShotData,
     path, # the training folder of ImageNet, or train, val and test folders of class folders
-    stats='imagenet', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the images
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 351, 97 and 160 classes of about 1280 images
     "tieredImageNet (Ren et al. 2018) in its own size; `ValueError` for what is missing"
     files = folder_layout(path, 'tiered_imagenet', left_out=(left_out := {}))
-    data = cls.from_files(files, 'tiered_imagenet', stats, left_out=left_out, **kwargs)
+    data = cls.from_files(files, 'tiered_imagenet', 'imagenet', left_out=left_out, **kwargs)
     return _as_benchmark(data)
 
 @patch(cls_method=True)
-@delegates(FewShotData.from_files, but=['name', 'left_out'])
+@delegates(FewShotData.from_files, but=['name', 'stats', 'left_out'])
 def cub(cls:FewShotData,
     path, # folder CUB_200_2011, or the one that holds it
-    stats='imagenet', # (mean, std), 'imagenet', 'cifar', or 'train': computed on the images
     **kwargs, # as for `FewShotData.from_files`
 )->FewShotData: # 100, 50 and 50 classes of about 59 images
     "The birds of CUB-200-2011 by their boxes, FEAT's class lists; `FileNotFoundError` for no data"
-    return _as_benchmark(cls.from_files(cub_layout(path), 'cub', stats, **kwargs))
+    return _as_benchmark(cls.from_files(cub_layout(path), 'cub', 'imagenet', **kwargs))

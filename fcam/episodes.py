@@ -171,12 +171,10 @@ def structured_fc(
     score_temperature:float=12.5, # factor on the scores in the cross-entropy
     n_epochs:int=100, # passes over the support
     lr:float=1., # relative to the mean squared length of the patches of the task's mean prototypes
-    seed:int=0, # of the order of the support
 )->Tensor: # `(..., n_way, n, n_features)`, no gradient
     "Prototypes trained on the support; for one shot the mean; `ValueError` for bad input"
     _check_support(support)
     check_count('n_epochs', n_epochs, '[0, inf)')
-    check_seed(seed)
     for name, value in dict(lr=lr, score_temperature=score_temperature).items():
         check_number(name, value, '(0, inf)')
     lead, (n_way, n_shot) = support.shape[:-4], support.shape[-4:-2]
@@ -186,7 +184,7 @@ def structured_fc(
         tasks = tasks.reshape(lead.numel(), n_way*n_shot, *support.shape[-2:])
         proto = mean_prototypes(tasks.unflatten(1, (n_way, n_shot)))
         if n_shot > 1 and len(tasks) and n_epochs:
-            generator, eps = torch.Generator().manual_seed(seed), None
+            generator, eps = torch.Generator().manual_seed(0), None
             orders = [torch.randperm(n_way*n_shot, generator=generator) for _ in range(n_epochs)]
             if hasattr(metric, 'pair_eps'):                    # held for all steps
                 with torch.no_grad(): eps = metric.pair_eps(tasks, proto)

@@ -347,13 +347,12 @@ def mean_feature(
     store:ImageStore, # images of the training classes
     patches:RandomPatches, # how an image becomes n patches
     n_images:int=2000, # at most so many, taken at random
-    seed:int=0, # of images and crops
     precision:str='float32', # 'float32', 'bfloat16' or 'float16': in which the encoder computes
     mirror:bool=False, # of features averaged over a patch and its mirror image
 )->Tensor: # `(n_features,)`, float32
     "The mean over images and their patches"
     if mirror: encoder = Mirrored(encoder)
-    order = torch.randperm(len(store), generator=named_generator(seed, Stream.mean_images))
-    bank = FeatureBank(encoder, store, patches, seed=seed, precision=precision,
+    order = torch.randperm(len(store), generator=named_generator(0, Stream.mean_images))
+    bank = FeatureBank(encoder, store, patches, precision=precision,
                        images=order[:check_count('n_images', n_images)])
     return bank.bank.mean((0, 1, 2), dtype=torch.float32).to(bank.device)

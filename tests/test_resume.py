@@ -192,7 +192,7 @@ def test_finished_run(data, whole, resumed, folder, monkeypatch):
     with pytest.raises(ValueError, match='was begun with'): again.pretrain(warmup_epochs=7)
     again.release()
     with pytest.raises(ValueError, match='joint_epochs 2, not 3'): learner(data, folder, joint_epochs=3)
-    with pytest.raises(ValueError, match='they were changed'): learner(FewShotData.glyphs(n_per_class=30, seed=1), folder)
+    with pytest.raises(ValueError, match='they were changed'): learner(FewShotData.glyphs(n_per_class=31), folder)
     monkeypatch.setattr('fcam.learner.choose_precision', lambda precision, device: 'bfloat16' if precision == 'auto' else precision)
     again = learner(data, folder, precision='auto')
     assert again.precision == 'float32'

@@ -11,12 +11,11 @@ import warnings
 
 import numpy as np
 import torch
-from fastcore.meta import delegates
 from torch import Tensor
 from torch.nn import functional as F
 
 from .rules import Baseline, OfMetric, register
-from ..core.checks import check_count, check_number, check_seed
+from ..core.checks import check_count, check_number
 from ..metric import CosineMetric
 
 # %% ../../nbs/classifiers/means.ipynb #1f6c4026
@@ -68,9 +67,7 @@ class SimpleShot(Baseline):
 class MetaBaseline(OfMetric):
     "As `cosine`, times a learned temperature (Meta-Baseline, Chen et al. 2021)"
     whole = True
-    def __init__(self,
-        temperature:float=10., # factor on the cosine, at the start
-    ): super().__init__(CosineMetric(temperature))
+    def __init__(self): super().__init__(CosineMetric(10.))
 
 # %% ../../nbs/classifiers/means.ipynb #f9aeaaa4
 @register('matching')
@@ -92,23 +89,15 @@ class Matching(Baseline):
 class LinearClassifier(Baseline):
     "A linear layer trained by SGD on the support of each task (Baseline, Chen et al. 2019)"
     whole, at_once = True, 100
+    sgd = dict(lr=0.01, momentum=0.9, dampening=0.9, weight_decay=0.001)
     def __init__(self,
         n_epochs:int=100, # passes over the support
-        lr:float=0.01, # of SGD
-        bs:int=4, # support images a step
-        momentum:float=0.9, # of SGD
-        dampening:float=0.9, # of the momentum
-        weight_decay:float=0.001, # of SGD
-        seed:int=0, # of the first weights and the order of the support, the same for all tasks
     ):
         super().__init__()
         self.n_epochs = check_count('n_epochs', n_epochs, '[0, inf)')
-        self.bs, self.seed = check_count('bs', bs), check_seed(seed)
-        sgd = dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay)
-        self.sgd = {name: check_number(name, value, '[0, inf)') for name, value in sgd.items()}
     def scores(self, support, query):
         n_way, n_shot, d = support.shape[1], support.shape[2], support.shape[-1]
-        generator = torch.Generator().manual_seed(self.seed)
+        generator = torch.Generator().manual_seed(0)
         labels = torch.arange(n_way, device=support.device).repeat_interleave(n_shot)
         with torch.inference_mode(False), torch.enable_grad():
             images = support.detach().clone().mean(-2).flatten(1, 2)
@@ -117,7 +106,7 @@ class LinearClassifier(Baseline):
             optimizer = torch.optim.SGD(layer, **self.sgd)
             for _ in range(self.n_epochs):
                 order = torch.randperm(len(labels), generator=generator).to(labels.device)
-                for index in order.split(self.bs):
+                for index in order.split(4):
                     logits = self._logits(images[:, index], *layer).flatten(0, 1)
                     wanted = labels[index].repeat(len(images))
                     loss = F.cross_entropy(logits, wanted, reduction='sum')/len(index)
@@ -133,21 +122,14 @@ class LinearClassifier(Baseline):
 
 # %% ../../nbs/classifiers/means.ipynb #45ef2d5f
 @register('cosine_classifier')
-@delegates()
 class CosineClassifier(LinearClassifier):
     "A layer of cosines trained by SGD on the support (Baseline++, Chen et al. 2019)"
-    def __init__(self,
-        scale:float=2., # factor on the cosines
-        **kwargs # of `LinearClassifier`
-    ):
-        super().__init__(**kwargs)
-        self.scale = check_number('scale', scale, '(0, inf)')
     def _first_layer(self, n_way, n_features, generator):
         weight, _ = super()._first_layer(n_way, n_features, generator)
         return weight, weight.norm(dim=-1)
     def _logits(self, images, weight, length):
         images = images/(images.norm(dim=-1, keepdim=True)+1e-5)
-        return self.scale*length.unsqueeze(1)*(images@F.normalize(weight, dim=-1).mT)
+        return 2*length.unsqueeze(1)*(images@F.normalize(weight, dim=-1).mT)
 
 # %% ../../nbs/classifiers/means.ipynb #2452224f
 @register('logistic_regression')

@@ -6,8 +6,9 @@
 __all__ = ['DN4', 'MaxSimilarity', 'MCL', 'FRN', 'EMD', 'DeepEMD', 'Sinkhorn', 'UnbalancedSinkhorn']
 
 # %% ../../nbs/classifiers/patches.ipynb #48935aa0
+import math
+
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from .rules import Baseline, OfMetric, register
@@ -53,43 +54,36 @@ class MCL(Baseline):
     def __init__(self,
         gamma:float=20., # sharpness of the steps from the query to all classes
         gamma_back:float=10., # sharpness of the steps from a class's patch to the query
-        katz:float=0.5, # attenuation of a step, in (0, 1]; 1: the stationary distribution
     ):
         super().__init__()
         self.gamma = check_number('gamma', gamma, '[0, inf)')
         self.gamma_back = check_number('gamma_back', gamma_back, '[0, inf)')
-        self.katz = check_number('katz', katz, '(0, 1]')
     def scores(self, support, query):
-        cosines, katz = _cosines(query, support.mean(2)), self.katz
+        cosines, katz = _cosines(query, support.mean(2)), 0.5       # attenuation of a step
         flat = cosines.flatten(-2)
         to_class, to_query = (self.gamma*flat).softmax(-1), (self.gamma_back*flat).softmax(-2)
         walk, eye = to_query@to_class.mT, torch.eye(flat.shape[-2]).to(flat)
-        if katz == 1: # stationary: the walk keeps the sum, so the row of ones sets it
-            own = torch.linalg.solve(eye-(1-1e-5)*walk+1, torch.ones_like(walk[..., 0]))
-            visits = own.unsqueeze(-2)@to_class
-        else:
-            wanted = katz**2*walk.sum(-1)+katz*to_query.sum(-1)
-            own = torch.linalg.solve(eye-katz**2*walk, wanted)
-            visits = katz*((own+1).unsqueeze(-2)@to_class)
+        wanted = katz**2*walk.sum(-1)+katz*to_query.sum(-1)
+        own = torch.linalg.solve(eye-katz**2*walk, wanted)
+        visits = katz*((own+1).unsqueeze(-2)@to_class)
         visits = visits.squeeze(-2).unflatten(-1, cosines.shape[-2:]).sum(-1)
         share = visits/visits.sum(-1, keepdim=True)
         return share.clamp_min(torch.finfo(share.dtype).tiny).log()
 
 # %% ../../nbs/classifiers/patches.ipynb #8b134f53
-def _error_by_rows(query, rows, strength, factor):
+def _error_by_rows(query, rows, strength):
     "Squared errors `(tasks, n_way, patches)` by systems of one row for each of `rows`"
     inverse = torch.linalg.inv(rows@rows.mT+strength*torch.eye(rows.shape[-2]).to(rows))
     products = (query@rows.flatten(1, 2).mT).unflatten(-1, rows.shape[1:3]).transpose(1, 2)
     weights = products@inverse
     fitted = (weights*products).sum(-1)
-    length = fitted-strength*weights.square().sum(-1)
-    return query.square().sum(-1)[:, None]-2*factor*fitted+factor**2*length
+    return query.square().sum(-1)[:, None]-fitted-strength*weights.square().sum(-1)
 
-def _error_by_features(query, rows, strength, factor):
+def _error_by_features(query, rows, strength):
     "The same errors by systems of one row for each feature"
     square, query = rows.mT@rows, query[:, None]
     rebuild = torch.linalg.solve(square+strength*torch.eye(rows.shape[-1]).to(rows), square)
-    return (query-factor*query@rebuild).square().sum(-1)
+    return (query-query@rebuild).square().sum(-1)
 
 @register('frn')
 class FRN(Baseline):
@@ -97,24 +91,18 @@ class FRN(Baseline):
     shots = 'each'
     def __init__(self,
         alpha:float=0., # logarithm of the strength of the ridge, over patches/features
-        beta:float=0., # logarithm of the factor on what is rebuilt
-        temperature:float=1., # factor on the scores, > 0
         size:float=1., # root mean square of the features, which are divided by it
     ):
         super().__init__()
         self.size = check_number('size', size, '(0, inf)')
-        check_number('temperature', temperature, '(0, inf)')
-        for name, value in dict(alpha=alpha, beta=beta, temperature=temperature).items():
-            value = check_number(name, value, '(-inf, inf)')
-            setattr(self, name, nn.Parameter(torch.tensor(value)))
+        self.alpha = check_number('alpha', alpha, '(-inf, inf)')
     def scores(self, support, query):
         rows, (n, d) = support.flatten(2, 3), query.shape[2:]
         rows, query = (x/(self.size*d**0.5) for x in (rows, query))
-        alpha, beta, temperature = (o.to(rows) for o in (self.alpha, self.beta, self.temperature))
         error = _error_by_rows if rows.shape[2] <= d else _error_by_features
-        strength = rows.shape[2]/d*alpha.exp()+1e-6
-        errors = error(query.flatten(1, 2), rows, strength, factor=beta.exp())
-        return -temperature*errors.unflatten(-1, (-1, n)).mean(-1).mT
+        strength = rows.shape[2]/d*math.exp(self.alpha)+1e-6
+        errors = error(query.flatten(1, 2), rows, strength)
+        return -errors.unflatten(-1, (-1, n)).mean(-1).mT
 
 # %% ../../nbs/classifiers/patches.ipynb #56d5a867
 @register('emd')
@@ -166,10 +154,8 @@ class UnbalancedSinkhorn(Sinkhorn):
     def __init__(self,
         eps:float=0.05, # smoothness of the plan, in the unit of the cost
         rho:float=1., # price of mass that stays behind, in the same unit; infinite: `sinkhorn`
-        sharpness:float=2., # factor on the cosines in the weights of the patches
-        norm_power:float=1., # power of the features' lengths there
     ):
-        super().__init__(eps, sharpness, norm_power)
+        super().__init__(eps, sharpness=2., norm_power=1.)
         self.rho = check_number('rho', rho, '(0, inf]')
     def _moved(self, cost, r, c):
         plan = _log_unbalanced(cost, r, c, self.eps, self.rho).flatten(-2).softmax(-1)

@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from torch import nn, Tensor
 
-from ..core.checks import check_count
-
 # %% ../../nbs/classifiers/rules.ipynb #0e006882
 class Baseline(nn.Module):
     "A rule `(support, query) -> scores`; subclasses have a method `scores` for `(tasks, ...)`"

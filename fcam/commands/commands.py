@@ -86,7 +86,7 @@ def fcam_train(
     path:str=None, # where the files of a benchmark are
     splits:str=None, # for a folder: a JSON file of class names, or a published split (cifar_fs)
     split_seed:int=None, # divides the classes of a folder that has no split; default: 0
-    download:bool=False, # fetch CIFAR-100 or Omniglot if it is not there
+    download:bool=False, # fetch CIFAR-100 if it is not there
     size:str=None, # shorter side of the images, pixels, or full; default: as large as crops need
     skip_broken:bool=False, # leave out image files that cannot be read, and count them
     preset:str=None, # settings by name; default: those of the benchmark, else quick
@@ -177,7 +177,7 @@ def fcam_eval(
     path:str=None, # where the files of a benchmark are
     splits:str=None, # for a folder: JSON file or published split; default: the model's
     split_seed:int=None, # divides the classes of a folder that has no split; default: the model's
-    download:bool=False, # fetch CIFAR-100 or Omniglot if it is not there
+    download:bool=False, # fetch CIFAR-100 if it is not there
     size:str=None, # shorter side of the images, pixels, or full; default: as large as crops need
     skip_broken:bool=False, # leave out image files that cannot be read, and count them
     table:bool=False, # all stages of a run by all rules, as at the end of the training

@@ -124,7 +124,6 @@ benchmarks = dict( # name to the kind of its files and what it is
     glyphs=('glyphs', 'letters of ten scripts: needs no download'),
     cifar_fs=('torchvision', 'CIFAR-FS, 64 + 16 + 20 classes of CIFAR-100'),
     fc100=('torchvision', 'FC100, 60 + 20 + 20 classes of CIFAR-100'),
-    omniglot=('torchvision', 'Omniglot, characters of 50 alphabets'),
     mini_imagenet=('files', 'mini-ImageNet, 64 + 16 + 20 classes, with --path'),
     tiered_imagenet=('files', 'tieredImageNet, 351 + 97 + 160 classes, with --path'),
     cub=('files', 'CUB-200-2011, 100 + 50 + 50 classes, with --path'),
@@ -185,7 +184,7 @@ def load_data(
     path:str=None, # where a benchmark's files are
     splits:str=None, # for a folder: a JSON file, the name of a published split, or a dict
     split_seed:int=None, # divides the classes of a folder that has no split; default: 0
-    download:bool=False, # fetch CIFAR-100 or Omniglot where it is not there
+    download:bool=False, # fetch CIFAR-100 where it is not there
     size:str=None, # shorter side of the images, pixels, or full; default: as large as crops need
     skip_broken:bool=False, # leave out image files that cannot be read
 ): # `FewShotData`

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import lru_cache, partial
 from importlib import import_module
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -25,9 +24,8 @@ from torch import nn, Tensor
 
 from ..classifiers.fitted import cell_metric
 from ..classifiers.unequal import Bank
-from ..core.checks import check_choice, check_count, check_switch
+from ..core.checks import check_choice, check_count
 from ..core.device import choose_device, eval_mode
-from ..core.files import user_path, write_json
 from ..core.models import hub_or_cache, is_our_model, model_folder, packaged_models
 from ..core.models import read_config, read_tensors
 from ..encoder import ResNet12
@@ -134,16 +132,6 @@ class NamedEncoder(nn.Module):
     def device(self):
         "Where the encoder is"
         return next((p.device for p in self.parameters()), torch.device('cpu'))
-    def _split(self, out, whole, x):
-        "All cells, their grid, and the whole"
-        patch_embed, n_prefix = (getattr(self.model, name, None)
-                                 for name in ('patch_embed', 'num_prefix_tokens'))
-        grid = getattr(patch_embed, 'dynamic_feat_size', lambda size: None)(x.shape[-2:])
-        cells, grid, prefix = to_cells(out, n_prefix, grid=grid,
-            channels_last=getattr(self.model, 'output_fmt', None) == 'NHWC')
-        if whole is None and prefix.shape[1]: whole = prefix[:, 0]
-        if whole is None or whole[0].numel() != cells.shape[2]: whole = cells.mean(1)
-        return cells, grid, whole.flatten(1)
 
 # %% ../../nbs/encoders/named.ipynb #7065ed84
 @patch
@@ -153,7 +141,14 @@ def features(self:NamedEncoder,
     "Everything that one forward pass gives, in eval mode and in the type of the weights"
     weight = next((p for p in self.model.parameters() if p.is_floating_point()), x)
     with eval_mode(self): out, whole, self.taken = _outputs(self.model, x.to(weight.dtype))
-    return self._split(out, whole, x)
+    patch_embed, n_prefix = (getattr(self.model, name, None)
+                             for name in ('patch_embed', 'num_prefix_tokens'))
+    grid = getattr(patch_embed, 'dynamic_feat_size', lambda size: None)(x.shape[-2:])
+    cells, grid, prefix = to_cells(out, n_prefix, grid=grid,
+        channels_last=getattr(self.model, 'output_fmt', None) == 'NHWC')
+    if whole is None and prefix.shape[1]: whole = prefix[:, 0]
+    if whole is None or whole[0].numel() != cells.shape[2]: whole = cells.mean(1)
+    return cells, grid, whole.flatten(1)
 
 @patch
 def whole(self:NamedEncoder,
@@ -365,9 +360,6 @@ def named_encoder(
     "Any encoder by its name; `ValueError` or `FileNotFoundError` with the mend where there is none"
     device, is_module = choose_device(device), isinstance(encoder, nn.Module)
     if size is not None: check_count('size', size, '[8, 4096]')
-    check_switch('pretrained', pretrained)
-    if not is_module and not isinstance(encoder, (str, os.PathLike)): raise ValueError(
-        f'encoder is {encoder!r:.80}: give a name, a folder or an nn.Module')
     name = type(encoder).__name__ if is_module else os.fspath(encoder)
     sources = dict(torchvision=_from_torchvision, open_clip=_from_open_clip, hf=_from_ours)
     prefix, colon, _ = name.partition(':')
@@ -413,20 +405,12 @@ def features_digest(self:NamedEncoder)->str: # hexadecimal
     "Of all that decides the features of a picture, but for the seed of `embed`"
     return hashlib.sha256(json.dumps(self.settings()).encode()).hexdigest()
 
-@patch
-def save(self:NamedEncoder,
-    path, # of the JSON file
-)->Path: # the same
-    "Writes name, settings and checksum; the weights stay where they came from"
-    return write_json(user_path(path), **self.settings())
-
 def load_encoder(
-    saved, # path of the file that `save` wrote, or a dict of `settings`
+    saved:dict, # its `settings`
     module:nn.Module=None, # where it was made of a module: the same, with its weights
     device=None, # default: the GPU where there is one
 )->NamedEncoder:
     "An encoder as it was saved; `ValueError` where its weights are others than they were"
-    if not isinstance(saved, dict): saved = json.loads(user_path(saved).read_text(encoding='utf-8'))
     names = 'size', 'how', 'cells', 'pretrained'
     try: made = named_encoder(saved['name'] if module is None else module, device=device,
                               **{name: saved[name] for name in names})

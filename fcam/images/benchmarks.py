@@ -12,73 +12,32 @@ from pathlib import Path
 from tarfile import TarError
 
 import numpy as np
-from PIL import Image
 
-from ..core.checks import check_choice, check_count
 from .folders import existing_folder, find_classes, image_files, read_split
 from .glyphs import cache_folder
 
 # %% auto #0
-__all__ = ['cifar_arrays', 'omniglot_arrays', 'mini_imagenet_layout', 'cub_layout']
+__all__ = ['cifar_arrays', 'mini_imagenet_layout', 'cub_layout']
 
 # %% ../../nbs/images/benchmarks.ipynb #e462813c
-def _two_parts(name, path, folder, download, switch):
-    "Both parts of a data set of torchvision; `FileNotFoundError` if it is not there"
-    import torchvision                                        # loaded only here: it takes a second
-    root = cache_folder() if path is None else Path(os.path.expanduser(path))
-    if root.name == folder: root = root.parent
-    dataset = getattr(torchvision.datasets, name)
-    try: return [dataset(root, download=download, **{switch: o}) for o in (True, False)]
-    except (RuntimeError, OSError, EOFError, TarError) as e: raise FileNotFoundError(
-        f'{name} is not in {str(root)!r}, or half downloaded ({e}); give download=True '
-        f'(--download), or the folder that holds {folder}') from None
-
 def cifar_arrays(
     name:str, # 'cifar_fs' or 'fc100'
     path=None, # folder that holds `cifar-100-python`, as torchvision has it; None: the cache folder
     download:bool=False, # fetch CIFAR-100 (170 MB) if it is not there
 )->dict: # 'train', 'valid', 'test' to `{class: (600, 32, 32, 3) uint8 array}`
     "The images of CIFAR-100 by set and class; `FileNotFoundError` if it is not there"
-    parts = _two_parts('CIFAR100', path, 'cifar-100-python', download, 'train')
+    from torchvision.datasets import CIFAR100                 # loaded only here: it takes a second
+    root = cache_folder() if path is None else Path(os.path.expanduser(path))
+    if root.name == 'cifar-100-python': root = root.parent
+    try: parts = [CIFAR100(root, train=o, download=download) for o in (True, False)]
+    except (RuntimeError, OSError, EOFError, TarError) as e: raise FileNotFoundError(
+        f'CIFAR100 is not in {str(root)!r}, or half downloaded ({e}); give download=True '
+        '(--download), or the folder that holds cifar-100-python') from None
     images = np.concatenate([o.data for o in parts])
     labels = np.concatenate([o.targets for o in parts])
     number = {o: i for i, o in enumerate(parts[0].classes)}
     return {k: {o: images[labels == number[o]] for o in names}
             for k, names in read_split(name).items()}
-
-# %% ../../nbs/images/benchmarks.ipynb #b2939a97
-_small_backgrounds = dict(
-    small1=('Balinese', 'Early_Aramaic', 'Greek', 'Korean', 'Latin'),
-    small2=('Greek', 'Japanese_(katakana)', 'Latin', 'Sanskrit', 'Tagalog'))
-
-def omniglot_arrays(
-    path=None, # folder that holds `omniglot-py`, as torchvision has it; None: the cache folder
-    download:bool=False, # fetch Omniglot (15 MB) if it is not there
-    background:str='all', # alphabets to learn from: 'all' 30, or five of them: 'small1', 'small2'
-    rotations:bool=True, # quarter turns of training characters are classes of their own
-    size:int=52, # height and width of an image in pixels, at most 105
-)->dict: # 'train', 'valid', 'test' to `{class: (20, size, size) uint8 array}`
-    "The drawings of Omniglot by set and character; `FileNotFoundError` if they are not there"
-    check_choice('background', background, ('all', *_small_backgrounds))
-    check_count('size', size, '[16, 105]')
-    parts = _two_parts('Omniglot', path, 'omniglot-py', download, 'background')
-    learned, new = (sorted(Path(part.target_folder).iterdir()) for part in parts)
-    known = {folder.name: folder for folder in learned}
-    names = _small_backgrounds.get(background, list(known))
-    held_out = names[5::6] or names[-1:]
-    def drawings(folders, turns=1):
-        found = {}
-        for alphabet in folders:
-            for character in sorted(alphabet.iterdir()):
-                images = [Image.open(file).convert('L') for file in sorted(character.glob('*.png'))]
-                images = [image.resize((size, size), Image.Resampling.BOX) for image in images]
-                for turn in range(turns):
-                    name = f'{alphabet.name}/{character.name}' + f' turned {90*turn}'*(turn > 0)
-                    found[name] = np.rot90(np.stack(images), turn, axes=(1, 2)).copy()
-        return found
-    train = [known[name] for name in names if name not in held_out]
-    return dict(train=drawings(train, turns=4 if rotations else 1),
-                valid=drawings([known[name] for name in held_out]), test=drawings(new))
 
 # %% ../../nbs/images/benchmarks.ipynb #0fe36782
 @lru_cache(None)

@@ -26,25 +26,21 @@ class StoreLoader(DataLoader):
         shuffle:bool=False, # a fresh order every epoch
         drop_last:bool=False, # leave a last batch that is not full out
         device=None, # where batches go; None: where the store has them
-        indices=None, # which images, `(n,)`; None: all
         seed:int|None=None, # of the order; None: from Python's `random`
         n_images:int|None=None, # images an epoch, some of them, or again and again; None: each once
         **kwargs, # other arguments of fastai's loader, which mean nothing here
     ):
-        indices = torch.arange(len(dataset)) if indices is None else indices
-        self.indices = torch.as_tensor(indices, dtype=torch.long)
         super().__init__(dataset, bs=bs, shuffle=shuffle, drop_last=drop_last, indexed=True,
-                         n=n_images or len(self.indices), device=device)
+                         n=len(dataset) if n_images is None else n_images, device=device)
         if seed is not None: self.rng = random.Random(int(seed))
-        self.n_images = n_images
     c = property(lambda self: self.dataset.n_classes, doc='The number of classes, in fastai')
     def get_idxs(self): # list of integers
         "The images of one epoch in their order"
-        passes = [self.indices]*(1 + (self.n - 1)//max(1, len(self.indices)))
-        if self.shuffle:
-            order = torch.Generator().manual_seed(self.rng.getrandbits(62))
-            passes = [part[torch.randperm(len(part), generator=order)] for part in passes]
-        return torch.cat([self.indices[:0], *passes])[:self.n].tolist()
+        size, order = len(self.dataset), torch.Generator()
+        if self.shuffle: order.manual_seed(self.rng.getrandbits(62))
+        passes = [torch.randperm(size, generator=order) if self.shuffle else torch.arange(size)
+                  for _ in range(1 + (self.n - 1)//size)]
+        return torch.cat([torch.arange(0), *passes])[:self.n].tolist()
     def create_batch(self,
         b:Tensor, # `(b,)` which images
     )->tuple: # images, sizes `(b, 2)`, a numpy array, and labels `(b,)`
@@ -58,7 +54,3 @@ class StoreLoader(DataLoader):
         for part in torch.tensor(list(samps), dtype=torch.long).split(self.bs):
             full = len(part) == self.bs or len(part) and not self.drop_last
             if full: yield self.create_batch(part[self.share[0]::self.share[1]])
-    def new(self, dataset=None, cls=None, **kwargs):
-        "A loader with the same settings; the chosen images stay if the store does"
-        if dataset is None or dataset is self.dataset: kwargs = {'indices': self.indices, **kwargs}
-        return super().new(dataset, cls, **dict(n_images=self.n_images) | kwargs)

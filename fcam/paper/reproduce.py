@@ -80,7 +80,7 @@ def _preset(data, size, options):
     "The settings of a size on some data"
     chosen = sizes[size]
     name = chosen.preset or options.get('splits')              # whose classes a folder has
-    if size == 'small' and data.benchmark in ('glyphs', 'omniglot'): name = data.benchmark
+    if size == 'small' and data.benchmark == 'glyphs': name = 'glyphs'
     settings = chosen.settings | single_settings(options)
     return choose_preset(data, name if name in presets else None, **settings)
 
@@ -125,7 +125,7 @@ def fcam_reproduce(
     data:str=None, # as in fcam_train; default: glyphs
     path:str=None, # where the files of a benchmark are
     splits:str=None, # for a folder: a JSON file of class names, or a published split (cifar_fs)
-    download:bool=False, # fetch CIFAR-100 or Omniglot if it is not there
+    download:bool=False, # fetch CIFAR-100 if it is not there
     skip_broken:bool=False, # leave out image files that cannot be read, and count them
     other:str=None, # second data set, for cross_domain; default for glyphs: cifar_fs, if at hand
     other_path:str=None, # where its files are
