@@ -143,15 +143,17 @@ def test_train_says_how_long_it_takes(run):
     assert [line for line in lines if line not in log] == []
     assert '±' in run.printed and '1-shot' in run.printed and '5-shot' in run.printed
 
-def test_eval_prints_the_table_again(run, here):
+def test_eval_prints_the_table_and_more(run, here):
+    "Rows of the last stage, and those of all stages and of exact transport"
     printed = passed(here('fcam_eval {model} --table --quiet', model=run.folder))
-    assert len(table(printed)) == 21 and table(printed) == table(run.printed)
+    assert len(table(printed)) == 21 and len(table(run.printed)) == 2
+    assert [row for row in table(printed) if row in table(run.printed)] == table(run.printed)
 
 def test_eval_gives_a_number_of_the_table(run, photos, here, tmp_path):
     row, = table(passed(here('fcam_eval {model} --n-query 4', model=run.folder)))
-    own = ['joint', *'Adaptive Metric (8, 4)'.split()]
-    joint, = [r for r in table(run.printed) if r[:5] == own]
-    assert row[-3:] == joint[5:8]
+    own = ['joint', *'Adaptive Metric (8, 4), structured FC'.split()]
+    joint, = [r for r in table(run.printed) if r[:7] == own]
+    assert row[-3:] == joint[7:10]
     out = tmp_path/'runs'/f'eval-{photos.name}'
     assert len(json.loads((out/'result.json').read_text(encoding='utf-8'))['model']['sha256']) == 64
 

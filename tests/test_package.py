@@ -26,6 +26,14 @@ def python(code, folder, *arguments):
     "Run code in a new interpreter in `folder`"
     return subprocess.run([sys.executable, '-c', code, *arguments], cwd=folder, capture_output=True, text=True)
 
+answers_are_light = """import sys
+heavy = 'fastai spacy fasthtml starlette fastprogress matplotlib IPython ot timm gradio'.split()
+for name in heavy: sys.modules[name] = None     # who imports one gets an error
+from PIL import Image
+from fcam.classify import FewShotClassifier
+pictures = {name: [Image.new('RGB', (32, 32), name)]*2 for name in ('red', 'blue')}
+FewShotClassifier(device='cpu', verbose=False).fit(pictures).predict(pictures['red'])"""
+
 @pytest.mark.parametrize('module', importable())
 def test_module_imports(module):
     found = importlib.import_module(f'fcam.{module}')
@@ -52,6 +60,11 @@ local = torch.rand(4, 3, 320)
 bank = Bank(local, local.mean(1), torch.arange(4).numpy()//2)
 ClassScores('whole_and_parts', bank, load_fcam('cifar_fs').metric)(bank)
 assert 'sympy' not in sys.modules"""
+
+def test_answers_do_without_training(tmp_path):
+    "Nor its web stack: fastai and what it brings take seconds"
+    done = python(answers_are_light, tmp_path)
+    assert done.returncode == 0, done.stderr
 
 def test_answers_do_without_sympy(tmp_path):
     "torch.broadcast_shapes would load it, which takes a second"

@@ -180,7 +180,7 @@ def fcam_eval(
     download:bool=False, # fetch CIFAR-100 if it is not there
     size:str=None, # shorter side of the images, pixels, or full; default: as large as crops need
     skip_broken:bool=False, # leave out image files that cannot be read, and count them
-    table:bool=False, # all stages of a run by all rules, as at the end of the training
+    table:bool=False, # all stages of a run by all rules, exact transport too
     baseline:list=None, # classifier to compare with, may be given again; all: each
     emd_episodes:int=None, # of exact transport, at most; default: 600, 0 for none in the table
     n_way:int=None, # N: classes a task; default: 5, or as many as there are

@@ -13,7 +13,6 @@ from functools import cache
 
 import torch
 from fastcore.imports import IN_NOTEBOOK
-from fastprogress.fastprogress import progress_bar
 from torch import distributed as dist, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -98,6 +97,7 @@ def with_bar(
     "Items with a bar on a terminal or in a notebook, elsewhere with a line now and then"
     if not (shown and is_main()): return items
     if IN_NOTEBOOK or getattr(sys.stdout, 'isatty', bool)():
+        from fastprogress.fastprogress import progress_bar      # brings a web server
         return progress_bar(items, leave=False)
     return _with_lines(items, seconds)
 

@@ -6,6 +6,7 @@
 __all__ = ['StageProgress', 'Run']
 
 # %% ../../nbs/runs/run.ipynb #4682ff50
+import shlex
 import time
 from datetime import timedelta
 
@@ -19,7 +20,7 @@ from ..core.files import resume_command, shown_path, write_json
 from ..core.plots import plot_history
 from ..learner import FCAMLearner
 from .record import decision_figure, Record, RunLog, table_records
-from ..training.results import table_text
+from ..training.results import last_table, table_text
 
 # %% ../../nbs/runs/run.ipynb #c8ec9f3a
 class StageProgress(Callback):
@@ -114,9 +115,13 @@ def train(self:Run)->FCAMLearner:
         model_saved = True
         log.line('evaluation on the test classes')
         start, data = time.time(), learn.data
-        table = learn.results(progress=log.in_terminal)
+        if not learn.stages: raise ValueError('no stage has an epoch: give one to some stage')
+        last = list(learn.stages)[-1]
+        table = last_table(last, learn.fcam(last), data.test, progress=log.in_terminal)
         self.evaluation_seconds = time.time() - start
         log.line(table_text(table, data.test.n_classes), always=True)
+        every = shlex.join(['fcam_eval', shown_path(self.folder), '--table'])
+        log.line(f'after every stage and by other rules: {every}')
         self.result(table)
         model = learn.fcam()
         if hasattr(model.metric, 'transport'):
