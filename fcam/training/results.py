@@ -139,7 +139,7 @@ def last_table(
     model:FCAM, # after it
     store:ImageStore, # images of the test classes
     progress:bool=True, # show a bar
-)->DataFrame: # two rows of `results_table`, in a seventh of its time
+)->DataFrame: # two rows of `results_table`
     "Accuracy after the last stage by its metric, with structured FC, and by the prototype"
     tasks, name = result_tasks(store, n_test=model.n_test), rule_name(model)
     if tasks[-1].n_shot > 1: name += ', structured FC'
