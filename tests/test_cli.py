@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 train = 'fcam_train --data {folder} --preset tiny --n-query=3 --out {out}'
 options = dict(
     fcam_train=['--data', '--path', '--splits', '--split_seed', '--download', '--size', '--skip_broken', '--preset', '--width', '--n_query', '--warmup_epochs', '--calibration_epochs', '--module_epochs', '--joint_epochs',
-                '--set', '--seed', '--device', '--precision', '--out', '--start', '--config', '--resume', '--quiet', '--version', 'mini_imagenet', 'tiny'],
+                '--set', '--seed', '--device', '--precision', '--out', '--start', '--config', '--resume', '--table', '--quiet', '--version', 'mini_imagenet', 'tiny'],
     fcam_eval=['model', '--data', '--table', '--baseline', '--emd_episodes', '--n_way', '--n_shot', '--n_query', '--n_episodes', '--n_views', '--fresh', '--mirror', '--n_patches', '--crops', '--mean', '--allow_seen',
                '--seed', '--device', '--precision', '--out', '--quiet', '--version', 'simpleshot'],
     fcam_predict=['model', 'support', 'images', '--rule', '--none_of_these', '--figures', '--device', '--precision', '--out', '--quiet', '--version'],
@@ -148,6 +148,8 @@ def test_eval_prints_the_table_and_more(run, here):
     printed = passed(here('fcam_eval {model} --table --quiet', model=run.folder))
     assert len(table(printed)) == 21 and len(table(run.printed)) == 2
     assert [row for row in table(printed) if row in table(run.printed)] == table(run.printed)
+    again = passed(here('fcam_train --config {model}/result.json --table --quiet --out again', model=run.folder))
+    assert table(again) == table(printed)
 
 def test_eval_gives_a_number_of_the_table(run, photos, here, tmp_path):
     row, = table(passed(here('fcam_eval {model} --n-query 4', model=run.folder)))

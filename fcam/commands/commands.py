@@ -49,7 +49,8 @@ def _train(options):
     "A run that is new, or repeats another (`config`), or goes on (`resume`)"
     line = command_line('fcam_train', {k: o for k, o in options.items() if k != 'quiet'})
     resume, repeated = options.get('resume'), options.get('resume') or options.get('config')
-    other = [name for name in options if name not in ('resume', 'device', 'quiet', 'data', 'path')]
+    kept = 'resume', 'device', 'table', 'quiet', 'data', 'path'
+    other = [name for name in options if name not in kept]
     if resume and other: raise ValueError(f'--{other[0]} does not go with --resume: leave it out')
     single_settings(options)  # names a wrong one before the seconds of the imports
     known = read_run(repeated) if repeated else {}
@@ -78,7 +79,7 @@ def _train(options):
         log.line(f'training on {device} in {learn.precision}')
         if learn.resumed: log.line('going on after epoch {epoch} of {n_epochs} of {stage}'
                                    .format(**learn.resumed))
-        return Run(learn, log, **facts).train()
+        return Run(learn, log, **facts).train(every='table' in options)
 
 # %% ../../nbs/commands/commands.ipynb #7ed7a2cd
 def fcam_train(
@@ -104,6 +105,7 @@ def fcam_train(
     start:str=None, # folder of a run, or of a stage of it, whose weights are the first here
     config:str=None, # result.json of a run: do the same, but for what is given beside
     resume:str=None, # folder of a run that was interrupted: go on, with its own settings
+    table:bool=False, # at the end all stages by all rules, exact transport too: minutes more
     quiet:bool=False, # print only the table at the end
 ): # `FCAMLearner`
     "Train FCAM in its four stages, evaluate it on new classes, and leave everything in a folder."

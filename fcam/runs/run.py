@@ -105,7 +105,9 @@ class Run(Record):
 
 # %% ../../nbs/runs/run.ipynb #b288ee48
 @patch
-def train(self:Run)->FCAMLearner:
+def train(self:Run,
+    every:bool=False, # evaluate all stages by all rules, not the last by its metric alone
+)->FCAMLearner:
     "Both stages, then the evaluation; an error or a signal comes through once all is saved"
     learn, log, model_saved = self.learn, self.log, False
     try:
@@ -117,11 +119,12 @@ def train(self:Run)->FCAMLearner:
         start, data = time.time(), learn.data
         if not learn.stages: raise ValueError('no stage has an epoch: give one to some stage')
         last = list(learn.stages)[-1]
-        table = last_table(last, learn.fcam(last), data.test, progress=log.in_terminal)
+        if every: table = learn.results(progress=log.in_terminal)
+        else: table = last_table(last, learn.fcam(last), data.test, progress=log.in_terminal)
         self.evaluation_seconds = time.time() - start
         log.line(table_text(table, data.test.n_classes), always=True)
-        every = shlex.join(['fcam_eval', shown_path(self.folder), '--table'])
-        log.line(f'after every stage and by other rules: {every}')
+        command = shlex.join(['fcam_eval', shown_path(self.folder), '--table'])
+        if not every: log.line(f'after every stage and by other rules: {command}')
         self.result(table)
         model = learn.fcam()
         if hasattr(model.metric, 'transport'):
