@@ -17,13 +17,12 @@ from pathlib import Path
 from threading import RLock
 
 import numpy as np
-import torch
 from fastcore.basics import patch
 from pandas import DataFrame
 from PIL import Image, ImageDraw
 from scipy.special import softmax
 
-from ..classifiers.unequal import Bank, hold_out
+from ..classifiers.unequal import Bank
 from ..classify import FewShotClassifier
 from ..core.models import is_our_model
 from ..encoders.named import named_encoder
@@ -78,14 +77,6 @@ class _PageClassifier(FewShotClassifier):
         else: self.none_of_these = None
     def features(self, pictures): return Bank.join(list(self._embed(pictures)))
     def shown(self, path): return Image.fromarray(self._shown(load_image(path)))
-    def held_out(self):
-        "Probabilities of each picture by the others; not a number for the only one of its class"
-        probs = np.full((len(self.pictures_), len(self.classes_)), np.nan)
-        labels, rng = self.bank_.labels, np.random.default_rng(self.seed)
-        for rest, held in hold_out(labels, np.arange(len(labels)), rng, 10*len(labels)):
-            scores = self.class_scores(self.rule_, self.bank_.take(rest))(self.bank_.take(held))
-            probs[held] = softmax(scores/self.temperature_, axis=1)
-        return probs
 
 @lru_cache(maxsize=2)
 def shared_encoder(
@@ -259,12 +250,12 @@ def why(self:Visit,
 def mistakes(self:Visit)->list: # of dicts: picture, class, taken_for, probability
     "Pictures of the classes that the others would take for another class, the surest first"
     if self.clf is None: return []
-    probs, clf, found = self.clf.held_out(), self.clf, []
-    for row in np.flatnonzero(np.isfinite(probs).all(1)):
-        best, label = probs[row].argmax(), clf.bank_.labels[row]
-        if best != label: found.append({'picture': Path(clf.pictures_[row]),
+    clf, found = self.clf, []
+    for row, scores in zip(*clf.held_out_):
+        probs, label = softmax(scores/clf.temperature_), clf.bank_.labels[row]
+        if (best := probs.argmax()) != label: found.append({'picture': Path(clf.pictures_[row]),
             'class': clf.classes_[label].item(), 'taken_for': clf.classes_[best].item(),
-            'probability': probs[row, best].item()})
+            'probability': probs[best].item()})
     return sorted(found, key=lambda o: -o['probability'])
 
 # %% ../../nbs/app/visit.ipynb #dbf01866

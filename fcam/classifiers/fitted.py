@@ -89,12 +89,13 @@ def _find(self:FittedRule, groups):
         own = np.arange(len(held)), query.labels                # the class that lacks the picture
         near[own] = less[own]
         scores = self.class_scores(self.rule_, support, 2)(query)
-        found.append((scores, query.labels, groups[held], near.max(1)))
+        found.append((scores, query.labels, groups[held], near.max(1), order[held]))
         shares.append(len(rest)/len(bank.labels))
     self.temperature_, self.estimate_ = self._default_temperature(bank, rng), None
-    self.threshold_, self.unknown_caught_ = None, None
+    self.threshold_, self.unknown_caught_, self.held_out_ = None, None, ([], [])
     if found:
-        scores, known, held, near = map(np.concatenate, zip(*found))
+        scores, known, held, near, rows = map(np.concatenate, zip(*found))
+        self.held_out_ = rows, scores                           # positions, and what they got
         share, power = np.mean(shares), 0.25 if self._centred() else 0.5
         if self.rule_ == 'logistic_regression': power = -0.17
         centre = self.temperature_*(share*counts.mean())**-power

@@ -9,8 +9,10 @@ __all__ = ['sizes', 'reproduce_command', 'Size', 'experiment_list', 'row_names',
 from contextlib import redirect_stdout
 from typing import NamedTuple
 
+from joblib import delayed, Parallel
+
 from ..commands.options import command_line, given_options, listing, load_data, make_command
-from ..commands.options import option_limits, single_settings
+from ..commands.options import option_limits, prepare_process, single_settings
 from ..core.files import shown_path, user_path
 from .claims import experiments
 from ..training.presets import choose_preset, presets
@@ -85,10 +87,9 @@ def _preset(data, size, options):
     return choose_preset(data, name if name in presets else None, **settings)
 
 # %% ../../nbs/paper/reproduce.ipynb #39ae35b8
-def _run(options):
-    "Runs the experiments that the options name; their reports"
+def _reports(options):
+    "The log, and a `Report` of each experiment that the options name"
     name, size = options['name'], options.get('size', 'small')
-    n_seeds = options.get('seeds') or sizes[size].n_seeds
     names = list(experiments) if name == 'all' else [name]
     rows = {one: row_names(experiments[one], options.get('rows')) for one in names}
     out = user_path(options.get('out', 'runs/reproduce'))
@@ -103,20 +104,35 @@ def _run(options):
     data, other = _load(options, names, log)
     lab = Laboratory(out, data, _preset(data, size, options), other=other, device=device,
         precision=precision, structured=sizes[size].structured, log=log)
-    line, reports = command_line('fcam_reproduce', options), []
-    for one in names:
-        report = Report(lab, experiments[one], n_seeds=n_seeds, rows=rows[one],
-                        size=size, command_line=line)
-        reports.append(report)
-        try: report.run()
-        except KeyboardInterrupt:
-            log.line(f'\ninterrupted: what is finished is kept in {shown_path(out)}\n'
-                     f'to go on: {line}', always=True)
-            raise
-        if report.rows: log.line('\n' + report.path.read_text(encoding='utf-8'), always=True)
-        else: log.line(f'{one}: no row can be run without a second data set: --other names one',
-                       always=True)
-    log.line(f'everything is in {shown_path(out)}')
+    more = dict(n_seeds=options.get('seeds') or sizes[size].n_seeds, size=size,
+                command_line=command_line('fcam_reproduce', options))
+    return log, [Report(lab, experiments[one], rows=rows[one], **more) for one in names]
+
+def _measure(options, seed):
+    "All but the times of one seed, in a process of its own"
+    prepare_process()
+    for report in _reports(options)[1]:
+        report.rows = [row for row in report.rows if row.measure != 'time']
+        report.seeds = [one for one in report.seeds if one == seed]
+        report.run()
+
+def _run(options):
+    "Runs the experiments that the options name; their reports"
+    log, reports = _reports(options)
+    seeds, out = max((one.seeds for one in reports), key=len), shown_path(reports[0].lab.folder)
+    try:
+        if options.get('jobs', 1) > 1:
+            Parallel(options['jobs'])(delayed(_measure)(options, seed) for seed in seeds)
+        for report in reports:
+            report.run()
+            if report.rows: log.line('\n' + report.path.read_text(encoding='utf-8'), always=True)
+            else: log.line(f'{report.experiment.name}: no row can be run without a second data '
+                           'set: --other names one', always=True)
+    except KeyboardInterrupt:
+        log.line(f'\ninterrupted: what is finished is kept in {out}\n'
+                 f'to go on: {command_line("fcam_reproduce", options)}', always=True)
+        raise
+    log.line(f'everything is in {out}')
     return reports
 
 # %% ../../nbs/paper/reproduce.ipynb #ec148082
@@ -132,6 +148,7 @@ def fcam_reproduce(
     other_splits:str=None, # for a folder: its split
     size:str=None, # small (default), full, tiny
     seeds:int=None, # trainings; default: 8 or 3, as the experiment needs; tiny: 1
+    jobs:int=None, # trainings at once, each seed in a process of its own; default: 1
     rows:list=None, # name or number of a row, may be given again; default: all rows
     set:list=None, # name=value: a setting for all rows, may be given again
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one

@@ -20,7 +20,7 @@ from ..core.files import resume_command, shown_path, write_json
 from ..core.plots import plot_history
 from ..learner import FCAMLearner
 from .record import decision_figure, Record, RunLog, table_records
-from ..training.results import last_table, table_text
+from ..training.results import table_text
 
 # %% ../../nbs/runs/run.ipynb #c8ec9f3a
 class StageProgress(Callback):
@@ -118,9 +118,7 @@ def train(self:Run,
         log.line('evaluation on the test classes')
         start, data = time.time(), learn.data
         if not learn.stages: raise ValueError('no stage has an epoch: give one to some stage')
-        last = list(learn.stages)[-1]
-        if every: table = learn.results(progress=log.in_terminal)
-        else: table = last_table(last, learn.fcam(last), data.test, progress=log.in_terminal)
+        table = learn.results(progress=log.in_terminal, every=every)
         self.evaluation_seconds = time.time() - start
         log.line(table_text(table, data.test.n_classes), always=True)
         command = shlex.join(['fcam_eval', shown_path(self.folder), '--table'])
