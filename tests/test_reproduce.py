@@ -42,3 +42,14 @@ def test_mistakes_and_list(tmp_path):
     assert code == 2 and 'is no row of ablation' in err and 'Traceback' not in err, out + err
     code, out, _ = call(tmp_path, 'list')
     assert code == 0 and 'kl_ukd: ' in out and not list(tmp_path.iterdir())
+
+def test_two_seeds_at_once(tmp_path):
+    words = 'tsne', '--size', 'tiny', '--seeds', '2', '--rows', '1', '--precision', 'float32', '--device', 'cpu'
+    process = begin(tmp_path, *words, '--jobs', '2', '--out', 'at once')
+    while process.poll() is None and len(list(tmp_path.glob('at once/trained/*/.lock'))) < 2: time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(600) == 128 + signal.SIGTERM and 'Traceback' not in process.stderr.read()
+    for name, more in {'at once': ['--jobs', '2'], 'one by one': []}.items():
+        code, out, err = call(tmp_path, *words, *more, '--out', name)
+        assert code == 0 and 'seed 1, row 1 of 1' in out, out + err
+    assert state(tmp_path/'at once')[0] == state(tmp_path/'one by one')[0] and len(state(tmp_path/'at once')[0]) == 2
