@@ -43,9 +43,11 @@ def sample_episodes(
     if n_way > len(counts): raise ValueError(f'{n_way}-way tasks need {n_way} classes and there '
         f'are {len(counts)}: lower n_way or add classes')
     short = counts.argmin()
-    if counts[short] < n_shot + n_query: raise ValueError(
+    room = counts[short] - n_shot
+    if room < n_query: raise ValueError(
         f'class {classes[short] if classes else short!r} has {counts[short]} images, fewer than '
-        f'n_shot + n_query = {n_shot} + {n_query}: lower one of them or add images')
+        f'n_shot + n_query = {n_shot} + {n_query}: add images, or lower '
+        f'{f"n_query to {room}" if room > 0 else "n_shot"}')
     by_class, starts = np.argsort(labels, kind='stable'), np.cumsum(counts) - counts
     rng = np.random.RandomState(seed)
     picks = np.empty((n_episodes, n_way, n_shot + n_query), dtype=np.int64)
