@@ -130,8 +130,9 @@ def _prepare(self:FewShotClassifier):
     check_choice('rule', self.rule, ('auto', 'metric', 'whole_and_parts',
                                      *['structured_fc']*trained, *baselines()))
     if encoder == 'cifar_fs' and self.verbose: print(
-        "cifar_fs was trained on pictures of 32 pixels; for photographs pip install timm "
-        "and FewShotClassifier('vit_small_patch14_reg4_dinov2.lvd142m') take more of the pixels")
+        "cifar_fs was trained on pictures of 32 pixels; for photographs take a larger encoder: "
+        "pip install timm, then FewShotClassifier('vit_small_patch14_reg4_dinov2.lvd142m'), which "
+        'downloads 90 MB once')
 
 @patch
 def _cache_folder(self:FewShotClassifier):
@@ -229,10 +230,11 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1):
     sizes = np.bincount(groups)
     n = int((sizes > 1).sum())
     if self.verbose and n:
-        shown = [Path(pictures[i]).name if isinstance(pictures[i], str) else f'picture {i + 1}'
+        shown = ['/'.join(Path(pictures[i]).parts[-2:]) if isinstance(pictures[i], str)
+                 else f'picture {i + 1}'
                  for i in np.flatnonzero(groups == sizes.argmax())[:2]]
-        print(f'as if taken beside each other: {" and ".join(shown)}; such pictures, '
-              f'in {n} group{"s"*(n > 1)}, are held out together')
+        print(f'as if taken beside each other: {" and ".join(shown)}; {n} such '
+              f'group{"s"*(n > 1)}, each hidden as a whole')
     return self.fit_rule(self.bank_, self.encoder_, groups)
 
 # %% ../nbs/classify.ipynb #69870554

@@ -337,6 +337,6 @@ def launch_page(
     page.launch(server_name='127.0.0.1', server_port=port, share=False, inbrowser=open_browser,
         prevent_thread_lock=True, quiet=True, css=_css, footer_links=['settings'],
         max_file_size='1gb')
-    print(f'the page is at {page.local_url}, for this computer only: it sorts pictures by a few '
-          'examples of each class; Ctrl-C ends it')
+    print(f'the page is at {page.local_url} (for this computer only); it sorts pictures by a few '
+          'examples of each class, and Ctrl-C ends it')
     return page.local_url

@@ -119,7 +119,7 @@ def _estimate(self:FittedRule, right, losses, known, groups):
         n_groups=n_groups, n_classes=len(np.unique(known)))
 
 @patch
-def report(self:FittedRule)->str: # a line, and one of `none_of_these` where it was learned
+def report(self:FittedRule)->str: # lines: of the answers, of classes that say nothing, of `none_of_these`
     "How far the answers can be trusted"
     found, n_classes = self.estimate_, len(np.unique(self.bank_.labels))
     advice = 'give pictures from another place or day, or name groups'
@@ -127,14 +127,14 @@ def report(self:FittedRule)->str: # a line, and one of `none_of_these` where it 
             f'look as if taken beside each other; {advice}')
     if found is not None:
         alone = n_classes - found['n_classes']
-        alone = f'; nothing can be said of {alone} with one group each: {advice}'*bool(alone)
+        alone = f'\nof {alone} classes all pictures look as if taken at once: {advice}'*bool(alone)
         said = (f'{found["accuracy"]:.0f} ± {found["ci95"]:.0f} % of {found["n_pictures"]} hidden '
-            f'pictures were named rightly ({found["n_groups"]} groups of {found["n_classes"]} '
-            f'classes, log loss {found["log_loss"]:.2f}); '
-            f'pictures of other days may fare worse{alone}')
+            f'pictures of {found["n_classes"]} classes were named rightly ({found["n_groups"]} '
+            f'groups, log loss {found["log_loss"]:.2f}); new pictures that are like these may '
+            f'fare better, those of other days worse{alone}')
     if self.unknown_caught_ is None: return said
-    return (f'{said}\nnone of these: the answer for about {100*self.unknown_caught_:.0f} % of '
-            f'pictures of unknown classes, and for {100*self.none_of_these:.0f} % of known ones')
+    return (f'{said}\nnone of these is said of about {100*self.unknown_caught_:.0f} % of pictures '
+            f'of unknown classes, and of about {100*self.none_of_these:.0f} % of known ones')
 
 @patch
 def _default_temperature(self:FittedRule, bank, rng):

@@ -391,9 +391,9 @@ def load_encoder(
     except ValueError as error:
         if module is not None: raise
         raise ValueError(f'{error} (if it was a module of your own, give it: '
-            'load_fcam(path, encoder=module) or load_encoder(saved, module=module))') from None
+            'encoder=module to load and load_fcam, module=module to load_encoder)') from None
     made.name, made.preprocessing = saved['name'], saved['preprocessing']
     made.crops, found = RandomPatches(**saved['crops']), weights_checksum(made.model)
     if found == saved['checksum']: return made
     raise ValueError(f"{saved['name']} has other weights than when it was saved"
-        f"{', they were random'*(not saved['pretrained'])}: give the same ones as module")
+        f"{', they were random'*(not saved['pretrained'])}: give the module with the same weights")
