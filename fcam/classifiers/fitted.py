@@ -119,7 +119,7 @@ def _estimate(self:FittedRule, right, losses, known, groups):
         n_groups=n_groups, n_classes=len(np.unique(known)))
 
 @patch
-def report(self:FittedRule)->str: # lines: of the answers, of classes that say nothing, of `none_of_these`
+def report(self:FittedRule)->str: # lines: of the answers, classes not measured, `none_of_these`
     "How far the answers can be trusted"
     found, n_classes = self.estimate_, len(np.unique(self.bank_.labels))
     advice = 'give pictures from another place or day, or name groups'

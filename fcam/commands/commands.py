@@ -207,7 +207,7 @@ def fcam_eval(
 
 # %% ../../nbs/commands/commands.ipynb #b20ef2ad
 def fcam_predict(
-    model:str, # cifar_fs (in the package), timm:, torchvision:, hf://, local-dir:FOLDER; a model's folder
+    model:str, # cifar_fs (in the package), timm:, torchvision:, local-dir:, hf://NAME; a folder
     support:str, # folder with one folder of images for each new class
     images:list, # paths of images to classify, or of folders of them
     rule:str=None, # a name of the list below; default: whole_and_parts with whitened features

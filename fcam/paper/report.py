@@ -232,6 +232,8 @@ def _conditions(result):
     tasks = ', '.join(f'{n} {name}' for name, n in counts.items() if name.endswith('-shot'))
     tasks = tasks or f'{max(counts.values())} values a column'
     near = 'Near chance: below 25 %. '*any(map(is_near_chance, result['rows']))
+    single = ', over the tasks: one training gives no interval of a difference'
+    single *= len(result['seeds']) == 1
     device = result['machine'].get('gpu', result['machine']['processor'])
     return (f'Size {result["size"]}; {"; ".join(result["data"].values())}; seeds '
             f'{result["seeds"]}, each with its own training and its own tasks ({tasks}){several}; '
@@ -243,7 +245,7 @@ def _conditions(result):
             'are not. '
             "Behind the paper's differences, in brackets, the same share of the error "
             f'here. "At its start": that stage saved the weights with which it began. Intervals '
-            f'are 95 %. {near}{result["note"]}'.strip())
+            f'are 95 %{single}. {near}{result["note"]}'.strip())
 
 def report_text(
     result:dict, # of `Report.result`

@@ -31,7 +31,7 @@ sizes = dict(
     tiny=Size('tiny', _paper | dict(pretrain_iters=10), 1, False,
               'seconds a row, to try the command: it decides nothing'),
     small=Size('quick', _paper | dict(n_patches=9, n_query=5, n_test=(600, 200)),
-               None, True, 'hours on two processor cores; row by row minutes'),
+               None, True, 'the default: hours on two processor cores, the first row minutes'),
     full=Size(None, _paper, None, True, 'the preset of the benchmark, for a GPU'))
 
 # %% ../../nbs/paper/reproduce.ipynb #f55750b2

@@ -59,11 +59,15 @@ def answers(lab, row, seed):
         parts, part = [dict(part=known['part'], seconds=known['seconds'], kept=kept), *parts], part.start
     return dict(seed=seed, right=right, trainings=parts)
 
+unlike_the_paper = ('Of the paper these trainings have the width: 50 and 15 epochs of pretraining where it has 120 and 240, '
+    'lambda 0.5 where it has 0.1, 9 patches where it has 25, 1,400 tasks of meta-training where it has 40,000, and a colour jitter.')
+
 def report(lab, student, out, n_seeds):
     "The records of both experiments, and the answers of all rows"
     rows = {}
     for name, names in measured.items():
-        found = Report(lab, experiments[name], n_seeds=n_seeds, rows=names, size='full',
+        note = f'{experiments[name].note} {unlike_the_paper}'.strip()
+        found = Report(lab, experiments[name], n_seeds=n_seeds, rows=names, size='full', note=note,
                        command_line='python nbs/measured/published_width_gpu.py RUNS report').run()
         for row in found.rows: rows[row.name] = [answers(lab, row, seed) for seed in found.seeds]
     rows |= {f'student, {row.name}': [answers(student, row, 0)] for row in student_rows}
