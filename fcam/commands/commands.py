@@ -299,7 +299,6 @@ def _predict(clf, paths, folder, words, notes):
     if len(rows) > len(explained) > 0: log.line(f'figures of the first {len(explained)} '
         f'of {len(rows)} images: --figures says how many')
     record.end()
-    log.line(clf.report())
     return rows, [f'{paths[i]}: {reason}' for i, reason in broken.items()]
 
 # %% ../../nbs/commands/commands.ipynb #94568072
