@@ -137,7 +137,8 @@ def test_names_are_text(visit, pictures):
     two_classes(one, pictures, (script, 'b'))
     one.upload('#new', pictures/'disc 3.png')
     one.wait(lambda: one.results())
-    assert script in one.classes() and any(script in o.text for o in one.options('#label'))
+    assert script in one.classes()
+    one.wait(lambda: any(script in o.text for o in one.options('#label')))
     assert one.js('return window.hit') is None
 
 def test_two_visitors(visit, pictures):
