@@ -32,7 +32,6 @@ class Row:
     rule:str='own' # its metric, or the name of a baseline
     settings:dict=field(default_factory=dict) # of `Preset`, that differ from the experiment's
     test:dict=field(default_factory=dict) # of the test: n_patches, structured, rule_settings, ...
-    network:str='teacher' # of the calibration, with which meta-training begins; or 'student'
     measure:str='accuracy' # what is measured, a name in `fcam.paper.laboratory.measures`
     tested_on:str='data' # or 'other', in an experiment across two data sets
     def __post_init__(self):
@@ -91,9 +90,8 @@ class Training:
     "A part of a training that rows share"
     part:str # 'warm-up', 'calibration' or 'meta-training'
     preset:Preset # with the settings of this part; all others at their defaults
-    seed:int # of weights, order and crops
+    seed:int # of weights, order and crops; each part has its own
     start:'Training'=None # what it begins with; None: fresh weights
-    network:str='teacher' # of a start that is a calibration; or 'student'
 
 def training_of(
     row:Row, # what is measured
@@ -107,11 +105,10 @@ def training_of(
         f'{row.name} is measured after {row.stage}, which its settings leave out ({epochs})')
     for part, names in _epochs_of.items():
         if any(getattr(p, name) for name in names):
-            network = row.network if chain and chain.part == 'calibration' else 'teacher'
             own = settings_of('warm-up', part)                 # whose encoder and patches it has
             own = {k: getattr(p, k) for k in own if k in names or k not in _all_epochs}
-            chain = Training(part, Preset(**_all_epochs | own), seed, start=chain,
-                             network=network)
+            own_seed = int(digest(seed, part), 16) % 2**31 if chain else seed
+            chain = Training(part, Preset(**_all_epochs | own), own_seed, start=chain)
         if part == last: return chain
 
 def encoder_of(
@@ -121,7 +118,7 @@ def encoder_of(
     "Whose features a row is measured on: the stage `module` trains with a frozen encoder"
     start = training.start
     if row.stage != 'module' or not start: return training, row.stage
-    return start, 'warm-up' if start.part == 'warm-up' else f'calibration ({row.network})'
+    return start, 'warm-up' if start.part == 'warm-up' else 'calibration (teacher)'
 
 # %% ../../nbs/paper/experiments.ipynb #ec2fc61f
 def mean_interval(

@@ -95,7 +95,7 @@ def trained(self:Laboratory,
         return folder
     if training.start:
         stage = training.start.part
-        if stage == 'calibration': stage = f'calibration ({training.network})'
+        if stage == 'calibration': stage = 'calibration (teacher)'
         start = self.trained(training.start)/'stages'/stage
     self._bank = None                                          # the memory is for the training
     self.log.line(f'training {folder.name}, seed {training.seed}')
@@ -147,10 +147,15 @@ def _rule(self:Laboratory, row, model):
     "The metric or the baseline that classifies"
     if row.rule == 'own': return model.metric
     settings = row.test.get('rule_settings', {})
-    if row.rule == 'simpleshot' and 'mean' not in settings:    # that of the training classes
-        mean = mean_feature(model.encoder, self.data['data'].train, model.patches,
-                            precision=model.chosen_precision())
-        settings = settings | dict(mean=mean)
+    if row.rule == 'simpleshot':
+        data, same = self.data['data'], dict(precision=model.chosen_precision())
+        mean = mean_feature(model.encoder, data.train, model.patches, **same)
+        if settings:                                           # it, or none: what validation says
+            task = Task(n_episodes=1000).fitting(data.valid)
+            bank = task_features(model.encoder, data.valid, model.patches, [task], **same)
+            def score(mean): return evaluate(baseline('simpleshot', mean=mean), bank, task).mean
+            mean = max((mean, 0.), key=score)
+        settings = dict(mean=mean)
     return baseline(row.rule, **settings)
 
 @patch
