@@ -25,7 +25,7 @@ settings = dict(n_patches=9, scale=(0.2, 1.), bs=128, color_jitter=0.4, warmup_e
                 valid_patches=2, n_views=1, n_test=(2000, 600))
 of_student = dict(width=32, warmup_epochs=80)                  # and all others as above
 measured = dict(hard_labels=('warm-up', 'L_CE alone, averaged', 'soft labels, teacher'),
-                ablation=('both', 'neither', 'neither, equal epochs'))
+                ablation=('both', 'neither', 'neither, averaged'))
 plain = dict(soft_target='none')
 student_rows = (Row('warm-up', 'warm-up', 'cosine'), Row('averaged', teacher, 'cosine', settings=plain),
                 Row('weights (4, 3), one eps', settings=plain | metrics['weights (4, 3), one eps'], test=dict(n_episodes=5000)))

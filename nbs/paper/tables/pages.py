@@ -18,15 +18,13 @@ def declared_rows(
     rows = []
     for row in one.rows:
         differs = row.settings | row.test
-        if row.network == 'student': differs |= dict(network='student')
         settings = ', '.join(f'{name} {value}' for name, value in differs.items())
         rows.append([row.name, settings or '–', row.stage, row.rule])
     table = markdown_table(['row', 'differs by', 'measured after', 'rule'], rows)
     compared = '; '.join(f'{claim}{" (ours)"*claim.ours}' for claim in one.claims)
     return (f'{table}\n\nRule *own*: the metric that was meta-trained; *joint*: after the whole '
             'training; `soft_target none`: calibration has L_CE alone, as many epochs without soft '
-            'labels; `network student`: what follows begins with the student and not with its '
-            f'average ([experiments](../experiments.ipynb)).\n\nCompared: {compared}.')
+            f'labels ([experiments](../experiments.ipynb)).\n\nCompared: {compared}.')
 
 def read_results(
     folder, # that holds the JSON files of `fcam_reproduce`
