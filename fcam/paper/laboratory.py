@@ -24,6 +24,7 @@ from ..core.distributed import is_main
 from ..core.files import user_path, write_json
 from ..data import FewShotData
 from ..encoder import n_features_of
+from ..episodes import Task
 from ..evaluate import evaluate, mean_feature, task_features
 from ..learner import fcam_learner
 from ..model import FCAM, load_fcam
