@@ -26,18 +26,17 @@ _deepemd = dict(metric='emd', weights='deepemd', centre=True)
 
 def _own_rows(suffix='', test={}):
     "The rivals with an encoder and, where they have one, a meta-training of their own"
-    def trained(name, rule='own', **settings):
-        return Row(name + suffix, rule=rule, settings=_plain | settings, test=test)
-    def alone(name, rule):
-        return Row(name + suffix, _teacher, rule, settings=_plain, test=test)
-    return {row.name.removesuffix(suffix): row for row in (
-        trained('MatchNet', 'matching', metric='cosine'), trained('ProtoNet', metric='euclidean'),
-        trained('Meta-Baseline', metric='cosine'), trained('DeepEMD v2', **_deepemd),
-        alone('FRN', 'frn'), alone('MCL', 'mcl'), alone('KNN (DN4)', 'dn4'),
-        alone('cosine classifier', 'cosine_classifier'),
-        alone('linear classifier', 'linear_classifier'))}
+    def row(name, rule='own', stage='joint', **settings):
+        return Row(name + suffix, stage, rule, settings=_plain | settings, test=test)
+    return {one.name.removesuffix(suffix): one for one in (
+        row('MatchNet', 'matching', metric='cosine'), row('ProtoNet', metric='euclidean'),
+        row('Meta-Baseline', metric='cosine'), row('DeepEMD v2', **_deepemd),
+        row('FRN', 'frn', _teacher), row('MCL', 'mcl', _teacher),
+        row('KNN (DN4)', 'dn4', _teacher),
+        row('cosine classifier', 'cosine_classifier', _teacher),
+        row('linear classifier', 'linear_classifier', _teacher))}
 
-chosen_numbers = { # of each rival, on validation classes of three data sets
+chosen_numbers = { # by validation classes: of three data sets, SimpleShot's of each training
     'MatchNet': dict(scale=10.), 'FRN': dict(alpha=2.), 'MCL': dict(gamma=40., gamma_back=20.),
     'SimpleShot': dict(mean='chosen'), 'KNN (DN4)': dict(k=5)}
 _on_ours = [Row(f'{name}, features of FCAM', _teacher, rule)

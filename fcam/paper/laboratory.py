@@ -148,10 +148,10 @@ def _rule(self:Laboratory, row, model):
     "The metric or the baseline that classifies"
     if row.rule == 'own': return model.metric
     settings = row.test.get('rule_settings', {})
-    if row.rule == 'simpleshot':
+    if row.rule == 'simpleshot' and settings in ({}, dict(mean='chosen')):
         data, same = self.data['data'], dict(precision=model.chosen_precision())
         mean = mean_feature(model.encoder, data.train, model.patches, **same)
-        if settings:                                           # it, or none: what validation says
+        if settings:                                           # this mean or none
             task = Task(n_episodes=1000).fitting(data.valid)
             bank = task_features(model.encoder, data.valid, model.patches, [task], **same)
             def score(mean): return evaluate(baseline('simpleshot', mean=mean), bank, task).mean
