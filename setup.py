@@ -43,7 +43,7 @@ setup(
     package_data={cfg['lib_path']: ['splits/*', 'models/*/*']},
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg['requirements'].split(),
-    extras_require={name: cfg[f'{name}_requirements'].split() for name in ('test', 'dev', 'dist', 'hub', 'timm', 'app')},
+    extras_require={name: cfg[f'{name}_requirements'].split() for name in ('test', 'dev', 'dist', 'hub', 'app')},
     entry_points={
         'console_scripts': cfg['console_scripts'].split(),
         'nbdev': [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],

@@ -82,7 +82,7 @@ def _folder_within(file, root):
 class FewShotClassifier(ClassifierMixin, TransformerMixin, FittedRule, BaseEstimator):
     "Tells classes apart by a few pictures of each, with any encoder; a classifier of scikit-learn"
     def __init__(self,
-        encoder='cifar_fs', # name for `named_encoder`, module, model; None: X is features
+        encoder='efficientnet_lite0', # name for `named_encoder`, module, model; None: X is features
         rule:str='auto', # name of the rule that classifies; 'auto': 'whole_and_parts', or 'cosine'
         whiten:bool=None, # features whitened by the pictures of `fit`; default: with 'auto'
         how:str='cells', # parts of a picture: a grid ('cells'), random 'crops', or 'both'
@@ -129,10 +129,6 @@ def _prepare(self:FewShotClassifier):
         'are for encoders by name, and a model of ours has crops of its own: leave them out')
     check_choice('rule', self.rule, ('auto', 'metric', 'whole_and_parts',
                                      *['structured_fc']*trained, *baselines()))
-    if encoder == 'cifar_fs' and self.verbose: print(
-        "cifar_fs was trained on pictures of 32 pixels; for photographs take a larger encoder: "
-        "pip install timm, then FewShotClassifier('vit_small_patch14_reg4_dinov2.lvd142m'), which "
-        'downloads 90 MB once')
 
 @patch
 def _cache_folder(self:FewShotClassifier):

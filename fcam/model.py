@@ -30,7 +30,7 @@ from .encoders.cells import cells_of, frozen_encoder, Projection
 from .encoders.named import NamedEncoder, weights_checksum
 from .episodes import image_lists, Task
 from .evaluate import Accuracy, embed, evaluate, task_features
-from .images.pixels import channels_first, load_image, shrink_image
+from .images.pixels import channels_first, enough_pixels, load_image, shrink_image
 from .images.store import ImageStore
 from .metric import AdaptiveMetric, CosineMetric, EMDMetric, EuclideanMetric
 from .patches import picture_generator, RandomPatches
@@ -38,7 +38,6 @@ from .patches import picture_generator, RandomPatches
 # %% ../nbs/10_model.ipynb #452aa783
 class FCAM(nn.Module):
     "Encoder, metric and patches: all that classifies new classes (paper, equation (1))"
-    enough = 700                      # pixels of the shorter side: larger pictures are made smaller
     def __init__(self,
         encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`
         metric:nn.Module, # `metric(query, proto)`, such as `AdaptiveMetric`
@@ -63,6 +62,10 @@ class FCAM(nn.Module):
     def device(self):
         "Where the model is"
         return next((p.device for p in self.encoder.parameters()), torch.device('cpu'))
+    @property
+    def enough(self):
+        "Pixels of the shorter side of a picture that are needed"
+        return enough_pixels(self.patches.size)
     def patch_settings(self)->dict:
         "How a picture becomes a set, in values that JSON can hold"
         return self.patches.settings()
@@ -336,7 +339,7 @@ class FrozenFCAM(FCAM):
     ):
         super().__init__(encoder, metric, None, **settings)
         vars(self)['frozen'] = frozen                          # no part of the module
-        self.enough = frozen.enough
+    enough = property(lambda self: self.frozen.enough, doc='As for the frozen encoder')
     def patch_settings(self)->dict:
         "The encoder that gives the cells, as a config names it"
         return dict(name='Cells', encoder=self.frozen.settings())

@@ -57,6 +57,14 @@ class Visitor:
             time.sleep(0.1)
         raise AssertionError(f'waited {seconds} s in vain; the page says: {self.status()}')
 
+    def rest(self, seconds=1):
+        "Waits until nothing has been under way on the page for a while; what is asked of it before may be lost"
+        free = [time.monotonic()]
+        def ready():
+            if self.all('[data-testid=status-tracker]:not(.hide)'): free[0] = time.monotonic()
+            return time.monotonic() - free[0] > seconds
+        self.wait(ready, 120)
+
     def js(self, code, *given): return self.driver.execute_script(code, *given)
     def all(self, selector): return self.driver.find_elements('css selector', selector)
     def status(self): return self.js("return document.querySelector('#status textarea').value")
@@ -74,6 +82,15 @@ class Visitor:
         from selenium.webdriver import ActionChains
         one = self.wait(lambda: next(o for o in self.options(selector) if text in o.text))
         ActionChains(self.driver).move_to_element(one).click().perform()
+
+    def type(self, selector, text):
+        "Another value of a list, in one change: `clear` would choose one of its own, which keeps the page busy"
+        from selenium.webdriver import Keys
+        self.rest()
+        field = self.wait(lambda: self.all(f'{selector} input')[0])
+        field.click()
+        field.send_keys(Keys.CONTROL, 'a')
+        field.send_keys(text, Keys.ENTER)
 
     def classes(self): return [o.get_attribute('value') for o in self.all('.name-of-class input, .name-of-class textarea')]
 
@@ -184,9 +201,7 @@ def test_a_folder_of_many_classes(visit, pictures, tmp_path, width):
     one.wait(lambda: one.all('.pictures-of-class'))
     one.give(0, pictures/'disc 4.png')
     one.wait(lambda: one.all('.pictures-of-class')[0].is_displayed(), 10)
-    field = one.all('#encoder input')[0]
-    field.clear()
-    field.send_keys('torchvision:no_such\n')
+    one.type('#encoder', 'torchvision:no_such')
     one.wait(lambda: 'no_such' in one.status() and 'Loading' not in one.status())
 
 def test_200_pictures(visit, pictures, tmp_path):

@@ -13,7 +13,7 @@ options = dict(
                 '--set', '--seed', '--device', '--precision', '--out', '--start', '--config', '--resume', '--table', '--quiet', '--version', 'mini_imagenet', 'tiny'],
     fcam_eval=['model', '--data', '--table', '--baseline', '--emd_episodes', '--n_way', '--n_shot', '--n_query', '--n_episodes', '--n_views', '--fresh', '--mirror', '--n_patches', '--crops', '--mean', '--allow_seen',
                '--seed', '--device', '--precision', '--out', '--quiet', '--version', 'simpleshot'],
-    fcam_predict=['model', 'support', 'images', '--rule', '--none_of_these', '--figures', '--device', '--precision', '--out', '--quiet', '--version'],
+    fcam_predict=['support', 'images', '--encoder', '--rule', '--none_of_these', '--figures', '--device', '--precision', '--out', '--quiet', '--version'],
 )
 files = ['model.safetensors', 'config.json', 'run.json', 'history.csv', 'result.json', 'log.txt', 'curve.png', 'decision.png']
 facts = ['command_line', 'settings', 'seed', 'source', 'data', 'machine', 'date', 'hours', 'results']  # in result.json
@@ -160,13 +160,13 @@ def test_eval_gives_a_number_of_the_table(run, photos, here, tmp_path):
     assert len(json.loads((out/'result.json').read_text(encoding='utf-8'))['model']['sha256']) == 64
 
 def test_predict_names_a_class(run, shapes, here):
-    printed = passed(here('fcam_predict {model} {shapes}/support {shapes}/disc.png', model=run.folder, shapes=shapes))
+    printed = passed(here('fcam_predict {shapes}/support {shapes}/disc.png --encoder {model}', model=run.folder, shapes=shapes))
     assert 'disc.png' in printed and any(name in printed for name in ('cross', 'square', 'disc '))
 
-def test_packaged_model_names_a_class_at_once(shapes, tmp_path):
+def test_default_encoder_names_a_class_at_once(shapes, tmp_path):
     "No training, no network, from any folder"
     offline = dict.fromkeys(('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY'), 'http://127.0.0.1:9') | dict(HF_HUB_OFFLINE='1')
-    done = call('fcam_predict cifar_fs {shapes}/support {shapes}/disc.png', tmp_path, offline, shapes=shapes)
+    done = call('fcam_predict {shapes}/support {shapes}/disc.png', tmp_path, offline, shapes=shapes)
     assert done.returncode == 0, done.stderr
     row, = [line for line in done.stdout.splitlines() if 'disc.png' in line]
     assert 'disc' in row.replace('disc.png', ''), done.stdout

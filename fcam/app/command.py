@@ -16,7 +16,7 @@ from ..commands.options import make_command
 # %% ../../nbs/app/command.ipynb #db92ce8f
 def fcam_app(
     folder:str=None, # folder of class folders, shown first; default: an example of three letters
-    encoder:str=None, # name of the encoder; default: cifar_fs, which comes with the package
+    encoder:str=None, # name of the encoder; default: efficientnet_lite0, for photographs
     port:int=None, # of the address; default: the first that is free from 7860 on
     no_browser:bool=False, # print the address only
 ):
@@ -27,7 +27,7 @@ def fcam_app(
         os.environ['GRADIO_TEMP_DIR'] = os.path.join(parent, 'gradio')
         try: from fcam.app.page import build_page, launch_page
         except ModuleNotFoundError as e: raise ImportError(f"{e}: pip install gradio") from e
-        page = build_page(folder, encoder or 'cifar_fs', parent)
+        page = build_page(folder, encoder or 'efficientnet_lite0', parent)
         try:
             launch_page(page, port, open_browser=not no_browser)
             page.block_thread()

@@ -90,7 +90,7 @@ def shared_encoder(
 class Visit:
     "The pictures of one visitor, the classifier and its answers, in a folder that `close` removes"
     def __init__(self,
-        encoder:str='cifar_fs', # as for `FewShotClassifier`
+        encoder:str='efficientnet_lite0', # as for `FewShotClassifier`
         parent=None, # of the visit's folder; default: that for temporary files
     ):
         self.encoder, self.rule = encoder, 'auto'              # as for `FewShotClassifier`

@@ -19,6 +19,7 @@ from .options import check_out, command_line, data_and_presets, data_options
 from .options import given_options, load_data, make_command, names_encoder
 from .options import option_limits, options_as_before, single_settings
 from ..core.files import results_folder, shown_path, user_path
+from ..core.models import is_our_model
 from ..training.presets import choose_preset, is_finished, Preset, read_run
 
 # %% ../../nbs/commands/commands.ipynb #c6c721a6
@@ -206,10 +207,16 @@ def fcam_eval(
     return _evaluate(given_options(locals()))
 
 # %% ../../nbs/commands/commands.ipynb #b20ef2ad
+def _is_model(path):
+    "Whether a path or name is that of an encoder, and no folder of class folders"
+    is_folder = user_path(path).is_dir()
+    return names_encoder(path) or is_our_model(path) and (
+        not is_folder or (user_path(path)/'config.json').is_file())
+
 def fcam_predict(
-    model:str, # cifar_fs (in the package), timm:, torchvision:, local-dir:, hf://NAME; a folder
     support:str, # folder with one folder of images for each new class
     images:list, # paths of images to classify, or of folders of them
+    encoder:str=None, # cifar_fs, timm:NAME, torchvision:NAME, a folder; default: efficientnet_lite0
     rule:str=None, # a name of the list below; default: whole_and_parts with whitened features
     none_of_these:float=None, # about which share of images of a class may get this answer, as 0.05
     check:str=None, # folder of class folders: tells which share of its images is named rightly
@@ -220,8 +227,13 @@ def fcam_predict(
     quiet:bool=False, # print only the table at the end
 ): # a list of dicts
     "Tell new classes apart by a few images of each, and show what decided."
-    words, left_out, paths = given_options(locals()), {}, []
-    if precision and names_encoder(model): raise ValueError(f'--precision does not go with {model}')
+    options, left_out, paths = dict(locals()), {}, []
+    before = encoder is None and len(images) > 1 and _is_model(support)     # the order up to 0.3
+    if before: encoder, support, images = support, images[0], images[1:]
+    encoder = encoder or 'efficientnet_lite0'
+    words = given_options(options | dict(support=support, images=images, encoder=encoder))
+    if precision and names_encoder(encoder): raise ValueError(
+        f'--precision does not go with {encoder}')
     from fcam.images.folders import (class_folders, existing_folder, image_files, left_out_line,
                                      printable)
     within = class_folders(existing_folder(user_path(support), 'give one with class folders'))
@@ -243,13 +255,14 @@ def fcam_predict(
         else: break
     else: raise ValueError('not classified: '
         f'{"; ".join(broken) or left_out_line(left_out) or "there is no image"}')
-    if precision: model = load_fcam(model, device=place, precision=precision)
+    if precision: encoder = load_fcam(encoder, device=place, precision=precision)
     printed = redirect_stdout(StringIO()) if quiet else nullcontext()    # licences are told, too
     with printed, warnings.catch_warnings(record=True) as said:          # of pictures left out
-        clf = FewShotClassifier(model, rule=rule or 'auto', none_of_these=none_of_these,
+        clf = FewShotClassifier(encoder, rule=rule or 'auto', none_of_these=none_of_these,
             device=place, cache=Path(out or 'runs/predict').parent/'features',
             verbose=not quiet).fit(support)
     notes, copies = [left_out_line(left_out), *(str(one.message) for one in said)], {}
+    if before: notes.append(f'the encoder has become an option: --encoder {encoder}')
     for file, label in zip(clf.pictures_, clf.classes_[clf.bank_.labels]):
         copies.setdefault(sha256(Path(file).read_bytes()).digest(), {}).setdefault(label, file)
     notes += ['the same image in several classes: ' + ', '.join(map(printable, o.values()))
@@ -267,8 +280,8 @@ def _predict(clf, paths, folder, words, notes):
     from fcam.images.folders import printable
     from fcam.runs.record import machine, model_facts, Record, RunLog
     log, encoder, rows, broken = RunLog(quiet='quiet' in words), clf.encoder_, [], {}
-    if names_encoder(words['model']): about, precision = encoder.settings(), 'float32'
-    else: about, precision = model_facts(words['model'], encoder), encoder.chosen_precision()
+    if names_encoder(words['encoder']): about, precision = encoder.settings(), 'float32'
+    else: about, precision = model_facts(words['encoder'], encoder), encoder.chosen_precision()
     record = Record(folder, log, command='fcam_predict', machine=machine(clf.device),
         command_line=command_line('fcam_predict', words),
         precision=precision, rule=clf.rule_,

@@ -206,7 +206,7 @@ def names_encoder(
     model:str, # as it is given to a command
 )->bool:
     "Whether it is the name of an encoder that others have trained, and no folder: `timm:NAME`"
-    named = re.match(r'(timm|torchvision|hf-hub|local-dir):|\w+\.\w+$', model)
+    named = re.match(r'(timm|torchvision|hf-hub|local-dir):|\w+\.\w+$|efficientnet_lite0$', model)
     return bool(named) and not user_path(model).exists()
 
 def given_options(
@@ -217,7 +217,8 @@ def given_options(
     plain = given.get('data', '').rstrip('/')                  # as a shell completes it
     if plain in benchmarks and not user_path(given['data']).is_dir(): given['data'] = plain
     if 'data' in given: check_data(given['data'], given.get('path'))
-    if 'model' in given and not names_encoder(given['model']): model_folder(given['model'])
+    model = given.get('model', given.get('encoder'))
+    if model is not None and not names_encoder(model): model_folder(model)
     return given
 
 def check_out(

@@ -92,10 +92,12 @@ def eval_mode(
     "Eval mode for the `with` block; then each module has its own mode again, also after an error"
     modes = [(m, m.training) for module in modules for m in module.modules()]
     try:
-        for m, _ in modes: m.training = False
+        for m, training in modes:
+            if training: m.training = False                    # to set it takes time
         yield
     finally:
-        for m, training in modes: m.training = training
+        for m, training in modes:
+            if m.training != training: m.training = training
 
 # %% ../../nbs/core/device.ipynb #00516939
 def usable_cpus()->int: # at least 1

