@@ -27,7 +27,7 @@ def python(code, folder, *arguments):
     return subprocess.run([sys.executable, '-c', code, *arguments], cwd=folder, capture_output=True, text=True)
 
 answers_are_light = """import sys
-heavy = 'fastai spacy fasthtml starlette fastprogress matplotlib IPython ot timm gradio'.split()
+heavy = 'fastai spacy fasthtml starlette fastprogress matplotlib IPython ot gradio'.split()
 for name in heavy: sys.modules[name] = None     # who imports one gets an error
 from PIL import Image
 from fcam.classify import FewShotClassifier

@@ -83,8 +83,8 @@ def model_folder(
     lacks = f'has no {" and no ".join(missing)}' if path.is_dir() else 'does not exist'
     if missing: raise FileNotFoundError(
         f'{path} {lacks}: give the folder that save_fcam wrote, a model that comes with the '
-        f'package ({", ".join(packaged_models())}) or, for prediction, efficientnet_lite0, timm:NAME, '
-        'torchvision:NAME')
+        f'package ({", ".join(packaged_models())}) or, for prediction, efficientnet_lite0, '
+        'timm:NAME, torchvision:NAME')
     return path
 
 # %% ../../nbs/core/models.ipynb #b52b8108
