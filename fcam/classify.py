@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from PIL import Image
 from safetensors.torch import load_file
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
@@ -189,7 +190,7 @@ def _read(self:FewShotClassifier, X, y, groups=None):
     return banks, y, list(groups), kept
 
 @patch
-def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1):
+def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1, new=None):
     "Adds labelled pictures to those that are there, none where they are the `first`"
     if self.encoder_ is None:
         X, y = validate_data(self, X, y, reset=first, dtype=np.float64)
@@ -220,9 +221,10 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1):
         raise ValueError(f'with none_of_these no class can be called {none!r}, nor True and False')
     self.classes_, self.none_label_, self.pictures_ = classes, none, pictures
     self.groups_, self.seconds_, self.bank_ = groups, seconds, Bank.join(banks, labels)
+    unlabelled = None if first else getattr(self, 'unlabelled_', None)
+    if new is not None: unlabelled = self._unlabelled(new)
     if len(classes) < 2: return self
-    near = 0. if self.encoder_ is None else 0.3                # rows of a table are no photographs
-    groups = picture_groups(self.bank_, groups, seconds, near)
+    groups = self._groups()
     sizes = np.bincount(groups)
     n = int((sizes > 1).sum())
     if self.verbose and n:
@@ -231,7 +233,25 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1):
                  for i in np.flatnonzero(groups == sizes.argmax())[:2]]
         print(f'as if taken beside each other: {" and ".join(shown)}; {n} such '
               f'group{"s"*(n > 1)}, each hidden as a whole')
-    return self.fit_rule(self.bank_, self.encoder_, groups)
+    return self.fit_rule(self.bank_, self.encoder_, groups, unlabelled=unlabelled)
+
+@patch
+def _unlabelled(self:FewShotClassifier, X, most=2000):
+    "The features as a whole of pictures without labels, of some where there are more than `most`"
+    if self.encoder_ is not None: X = _pictures(X)
+    if len(X) > most:
+        some = np.random.default_rng(self.seed).permutation(len(X))[:most]
+        X = [X[i] for i in some]
+    if self.encoder_ is None:
+        return torch.tensor(validate_data(self, X, reset=False, dtype=np.float64))
+    whole = [bank.whole for bank in self._embed(X, broken={})]  # without what cannot be read
+    return torch.cat(whole) if whole else None
+
+@patch
+def _groups(self:FewShotClassifier):
+    "Which pictures were taken beside each other"
+    near = {} if self.encoder_ else dict(near=0.)              # rows of a table are no photographs
+    return picture_groups(self.bank_, self.groups_, self.seconds_, **near)
 
 # %% ../nbs/classify.ipynb #69870554
 @patch
@@ -239,10 +259,11 @@ def fit(self:FewShotClassifier,
     X, # pictures, a dict `{class: pictures}`, a folder of class folders; or features
     y=None, # `(n_pictures,)`, text or numbers; None for a dict or a folder
     groups=None, # `(n_pictures,)`, names of what was taken together; default: it is found
+    unlabelled=None, # other pictures, as for `predict`, ten or more, to whiten features by as well
 )->FewShotClassifier: # itself
     "Embeds the pictures and fits the rule; `ValueError` for a wrong setting or a single class"
     self._prepare()
-    return self._add(X, y, groups, first=True, n_classes=2)
+    return self._add(X, y, groups, True, 2, unlabelled)
 
 @patch
 def partial_fit(self:FewShotClassifier,
@@ -284,7 +305,7 @@ def predict(self:FewShotClassifier,
     return_proba:bool=False, # give `predict_proba` as well
 )->np.ndarray: # `(n_pictures,)`; or two arrays
     "The label of each picture; with `none_of_these` also 'none of these', or -1 among numbers"
-    probs, unknown = self.answers(self._query(X))
+    probs, unknown = self.answers(self._query(X), print if self.verbose else None)
     labels = self.classes_[probs.argmax(1)]
     if self.threshold_ is not None:                            # -1 needs a sign
         if labels.dtype.kind == 'u': labels = labels.astype(np.int64)
@@ -310,6 +331,22 @@ def score(self:FewShotClassifier,
         banks, y, *_ = self._read(X, None)
         X = Bank.join(banks)
     return ClassifierMixin.score(self, X, y, sample_weight)
+
+@patch
+def review(self:FewShotClassifier)->list: # of dicts: position, picture, label, answer, probability
+    """Pictures of `fit` that the others would name otherwise, so that each may be labelled wrongly:
+    the answer that it gets when it is hidden, and the probability of its label, the least first"""
+    check_is_fitted(self)
+    order, rng = self.bank_.order(), np.random.default_rng(self.seed)
+    alone = np.arange(len(order))
+    found = self._hidden(self.bank_.take(order), alone, rng, np.inf, halves=False)
+    if found is None: return []                                 # one picture of each class
+    rows, labels = order[found['rows']], found['labels']
+    probs = softmax(found['scores']/self.temperature_, axis=1)
+    own, names = probs[np.arange(len(rows)), labels], self.classes_.tolist()
+    return [dict(position=int(rows[i]), picture=self.pictures_[rows[i]], label=names[labels[i]],
+                 answer=names[probs[i].argmax()], probability=float(own[i]))
+            for i in own.argsort() if not found['right'][i]]
 
 @patch
 def transform(self:FewShotClassifier,
@@ -419,7 +456,7 @@ def save(self:FewShotClassifier,
         found={name: getattr(self, name) for name in (*names, 'none_label_')},
         groups=self.groups_, seconds=self.seconds_,
         pictures=[o if isinstance(o, str) else None for o in self.pictures_])
-    tensors = dict(bank._asdict(), labels=torch.as_tensor(bank.labels))
+    tensors = dict(bank._asdict(), labels=torch.as_tensor(bank.labels), unlabelled=self.unlabelled_)
     tensors = {name: o for name, o in tensors.items() if o is not None}
     features = save_tensors(tensors, folder/'features.safetensors')
     write_json(folder/'classifier.json', **known, digest=_digest(known, features))
@@ -455,6 +492,7 @@ def load(cls:FewShotClassifier,
         f'{folder} was made with other weights of the encoder: give load the same ones')
     self = cls(given, device=device, **known['settings'])
     tensors = load_file(features)
+    unlabelled = tensors.pop('unlabelled', None)
     bank = Bank(**tensors)._replace(labels=tensors['labels'].numpy())
     self.encoder_, self.pictures_ = encoder, known['pictures']
     self.classes_ = np.array(known['classes'], dtype=known['dtype'])
@@ -462,7 +500,8 @@ def load(cls:FewShotClassifier,
     self.groups_, self.seconds_ = (known.get(name, unknown) for name in ('groups', 'seconds'))
     self.none_label_ = known['found']['none_label_']
     found = known['found'] if known['format'] != 1 else None   # 0.2 had other rules: fitted again
+    if found and 'like' not in (found['estimate_'] or {}): found['estimate_'] = None       # 0.3
     bank = bank if encoder is None else bank.to(encoder.device)
-    self.fit_rule(bank, encoder, found=found)
+    self.fit_rule(bank, encoder, found=found, unlabelled=unlabelled)
     if not saved: self.n_features_in_ = bank.whole.shape[1]
     return self

@@ -41,7 +41,7 @@ def page_values(
         f'doubt first. Encoder {visit.encoder}, rule {visit.clf.rule_}.')
     elif len(names) < 2: status += '\nGive pictures of two classes at least, each with a name.'
     elif answers is not None: status += '\nThe classes are ready: give new pictures.'
-    trust = [visit.clf.report()] if visit.clf else []
+    trust = [visit.clf.report(), *visit.unlike] if visit.clf else []
     if visit.encoder == 'cifar_fs': trust.append(
         'cifar_fs sees a picture in 32 x 32 pixels: for photographs take another encoder.')
     labels = Counter(o['label'] for o in answers or [])
@@ -220,6 +220,8 @@ class _Page:
             self.cells = gr.Slider(2, 8, 5, step=1, label='Cells a side, for pretrained encoders')
             self.none = gr.Slider(0, 0.5, 0.05, step=0.01,
                 label='None of these: share of known pictures that may be lost (0: never said)')
+            self.learn = gr.Checkbox(False, label='Learn from the new pictures, without labels: '
+                'helps with one or two pictures of each class, from ten new ones on')
     def add_more(self):
         "What misleads, and what can be taken along"
         with gr.Accordion('What misleads', open=False, elem_id='misleads'):
@@ -289,11 +291,11 @@ class _Page:
         self.ask(self.look, self.misleading, self.wrong, api_name='misleads')
         self.ask(self.pack, lambda visit: str(visit.take_along()), self.packed, api_name='take')
         def change(visit, *new):
-            visit.encoder, visit.rule, visit.cells, visit.none_of_these = new
+            visit.encoder, visit.rule, visit.cells, visit.none_of_these, visit.learn = new
             visit.forget_answers()
-        settings = self.encoder, self.rule, self.cells, self.none
+        settings = self.encoder, self.rule, self.cells, self.none, self.learn
         changed = gr.on([self.encoder.input, self.rule.input, self.cells.release,
-            self.none.release], lambda name: f'Loading {name}: this takes seconds, a first '
+            self.none.release, self.learn.input], lambda name: f'Loading {name}: this takes seconds, a first '
             'download minutes.', self.encoder, self.status, api_visibility='private')
         self.on(changed.then, change, *settings, api_name='settings')
     def ask(self, button, action, outputs, api_name):
@@ -305,8 +307,8 @@ class _Page:
         button.click(run, self.key, outputs, api_name=api_name)
     def misleading(self, visit):
         "The mistakes with their pictures"
-        return [(str(visit.small(o['picture'])), f'{o["class"]}, taken for {o["taken_for"]} '
-                  f'({100*o["probability"]:.0f} %)') for o in visit.mistakes()]
+        return [(str(visit.small(o['picture'])), f'{o["label"]} ({100*o["probability"]:.0f} %), '
+                 f'taken for {o["answer"]}') for o in visit.mistakes()]
 
 def build_page(
     folder:str=None, # of class folders, shown first; default: an example

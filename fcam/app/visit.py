@@ -20,7 +20,6 @@ import numpy as np
 from fastcore.basics import patch
 from pandas import DataFrame
 from PIL import Image, ImageDraw
-from scipy.special import softmax
 
 from ..classifiers.unequal import Bank
 from ..classify import FewShotClassifier
@@ -72,8 +71,8 @@ def example_classes(
 # %% ../../nbs/app/visit.ipynb #6af032a5
 class _PageClassifier(FewShotClassifier):
     "A classifier that gives features, and none of these only where it can be measured"
-    def _find_threshold(self, bank, known):
-        if len(known): super()._find_threshold(bank, known)
+    def _find_threshold(self, bank, groups):
+        if np.bincount(bank.labels).max() > 1: super()._find_threshold(bank, groups)
         else: self.none_of_these = None
     def features(self, pictures): return Bank.join(list(self._embed(pictures)))
     def shown(self, path): return Image.fromarray(self._shown(load_image(path)))
@@ -95,6 +94,7 @@ class Visit:
     ):
         self.encoder, self.rule = encoder, 'auto'              # as for `FewShotClassifier`
         self.cells, self.none_of_these = 5, 0.05               # 0: never said
+        self.learn = False                                     # from new pictures, without labels
         self.folder = Path(tempfile.mkdtemp(prefix='fcam-visit-', dir=parent))
         (self.folder/'in').mkdir()
         (self.folder/'small').mkdir()
@@ -103,7 +103,7 @@ class Visit:
         self.forget_new()
     def forget_answers(self):
         "After a change of the classes or the settings"
-        self.clf, self.bank = None, None
+        self.clf, self.bank, self.unlike = None, None, []
     def forget_new(self):
         "Before other new pictures"
         self.new, self.by_hand, self.bank, self.only = [], {}, None, ''    # only: answers shown
@@ -184,8 +184,11 @@ def answer(self:Visit)->list: # of dicts: picture, label, probabilities by class
     known = [] if self.bank is None else [self.bank]
     if late := self.new[sum(len(o.whole) for o in known):]:
         self.bank = Bank.join([*known, self.clf.features(late)])
-    names, found = self.clf.classes_.tolist(), []
-    for path, probs, unknown in zip(self.new, *self.clf.answers([self.bank])):
+        if self.learn and self.clf.whiten_: self.clf.fit_rule(self.clf.bank_, self.clf.encoder_,
+            self.clf._groups(), unlabelled=self.bank.whole)
+    names, found, self.unlike = self.clf.classes_.tolist(), [], []
+    answers = self.clf.answers([self.bank], self.unlike.append)
+    for path, probs, unknown in zip(self.new, *answers):
         label = self.clf.none_label_ if unknown else names[probs.argmax()]
         found.append(dict(picture=path, label=label, none_of_these=bool(unknown),
                           probs=dict(zip(names, probs.tolist()))))
@@ -247,16 +250,9 @@ def why(self:Visit,
     return part, _framed(clf.shown(picture), query.boxes[0, part]), beside, worth.cpu().numpy()
 
 @patch
-def mistakes(self:Visit)->list: # of dicts: picture, class, taken_for, probability
-    "Pictures of the classes that the others would take for another class, the surest first"
-    if self.clf is None: return []
-    clf, found = self.clf, []
-    for row, scores in zip(*clf.held_out_):
-        probs, label = softmax(scores/clf.temperature_), clf.bank_.labels[row]
-        if (best := probs.argmax()) != label: found.append({'picture': Path(clf.pictures_[row]),
-            'class': clf.classes_[label].item(), 'taken_for': clf.classes_[best].item(),
-            'probability': probs[best].item()})
-    return sorted(found, key=lambda o: -o['probability'])
+def mistakes(self:Visit)->list: # as `FewShotClassifier.review`
+    "Pictures of the classes that the others would name otherwise, the least probable label first"
+    return self.clf.review() if self.clf else []
 
 # %% ../../nbs/app/visit.ipynb #dbf01866
 def folder_names(
@@ -278,9 +274,10 @@ def lines(self:Visit)->str:
     share = self.clf and self.clf.none_of_these
     none = f', none_of_these={share}' if share else ''
     cells = '' if self.cells == 5 else f', cells={self.cells}'
+    new = ", unlabelled='sorted'"*self.learn
     return ('from fcam.classify import FewShotClassifier\n'
             f"clf = FewShotClassifier({self.encoder!r}, rule={self.rule!r}{cells}{none})"
-            ".fit('classes')\n"
+            f".fit('classes'{new})\n"
             "print(clf.predict('sorted'))     # or a folder of other pictures\n")
 
 @patch

@@ -220,6 +220,8 @@ def fcam_predict(
     rule:str=None, # a name of the list below; default: whole_and_parts with whitened features
     none_of_these:float=None, # about which share of images of a class may get this answer, as 0.05
     check:str=None, # folder of class folders: tells which share of its images is named rightly
+    learn_from_new:bool=False, # learn from the new images, without labels, how images of a class differ
+    review:bool=False, # show which images of the classes may be labelled wrongly
     figures:int=None, # how many images get a figure of what decided; default: the first 20
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
     precision:str=None, # float32, bfloat16, float16; default: auto, on a CPU as it was trained
@@ -260,7 +262,7 @@ def fcam_predict(
     with printed, warnings.catch_warnings(record=True) as said:          # of pictures left out
         clf = FewShotClassifier(encoder, rule=rule or 'auto', none_of_these=none_of_these,
             device=place, cache=Path(out or 'runs/predict').parent/'features',
-            verbose=not quiet).fit(support)
+            verbose=not quiet).fit(support, unlabelled=paths if learn_from_new else None)
     notes, copies = [left_out_line(left_out), *(str(one.message) for one in said)], {}
     if before: notes.append(f'the encoder has become an option: --encoder {encoder}')
     for file, label in zip(clf.pictures_, clf.classes_[clf.bank_.labels]):
@@ -288,6 +290,12 @@ def _predict(clf, paths, folder, words, notes):
         support=str(user_path(words['support']).resolve()), model=about,
         classes=clf.classes_.tolist())
     for note in filter(None, notes): log.line(note)
+    suspects = clf.review() if 'review' in words else []
+    if 'review' in words: log.line(f'{len(suspects)} of {len(clf.pictures_)} images of the classes '
+        'would be named otherwise by the others:' if suspects else
+        'no image of the classes would be named otherwise by the others', always=True)
+    for o in suspects: log.line(f'  {printable(o["picture"])}: {o["answer"]}? '
+                                f'(its label has {100*o["probability"]:.0f} %)', always=True)
     bank = Bank.join(list(clf._embed(paths, broken=broken)))   # the others get their answers
     readable = [path for i, path in enumerate(paths) if i not in broken]
     for path, label, probs in zip(readable, *clf.predict(bank, return_proba=True)):

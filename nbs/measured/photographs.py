@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from scipy.special import log_softmax, softmax
 from torch import nn
 
 from fcam.classifiers.fitted import cell_metric, FittedRule
@@ -111,62 +110,131 @@ def calibration_error(probs, labels, n_bins=15):
                    for b in np.unique(which))
 
 
-def estimates(train, test, draws, encoder, shots=(2, 3, 5), rule='auto', whiten=None):
-    "What `fit` says and what comes, by pictures a class"
-    found = {}
-    for k in shots:
-        rows, probs, labels = [], [], []
-        for i, draw in enumerate(draws):
-            support = taken(train, np.concatenate([rows[:k] for rows in draw]))
-            query = taken(test, np.arange(i%5, len(test.labels), 5))
-            fitted, start = FittedRule(), time.process_time()
-            fitted.rule, fitted.whiten = rule, whiten
-            fitted.fit_rule(support, encoder)
-            seconds, said = time.process_time() - start, fitted.estimate_ or {}
-            start = time.process_time()
-            scores = fitted.scores_(query)/fitted.temperature_
-            asked = 1000*(time.process_time() - start)/len(scores)
-            loss = -log_softmax(scores, axis=1)[np.arange(len(scores)), query.labels].mean()
-            rows.append(dict(right=100*(scores.argmax(1) == query.labels).mean(), log_loss=loss,
-                said=said.get('accuracy'), ci95=said.get('ci95'),
-                said_log_loss=said.get('log_loss'), n_classes=said.get('n_classes', 0),
-                seconds=seconds, ms_asked=asked))
-            probs.append(softmax(scores, axis=1))
-            labels.append(query.labels)
-        probs, labels = np.concatenate(probs), np.concatenate(labels)
-        found[str(k)] = dict({name: [None if row[name] is None else round(float(row[name]), 3)
-                                     for row in rows] for name in rows[0]},
-                             ece=round(calibration_error(probs, labels), 2),
-                             confidence=round(100*float(probs.max(1).mean()), 2))
-        print(k, rule, {name: round(np.mean([v for v in o if v is not None]), 2)
-                        for name, o in found[str(k)].items() if isinstance(o, list)},
-              found[str(k)]['ece'], flush=True)
-    return found
-
-
-def by_rule(train, test, draws, encoder):
-    "The same with five pictures, for each rule that takes seconds and not minutes"
+def milliseconds(train, test, draws, encoder):
+    "That scoring a picture takes, by rule: five pictures of all classes, means over three draws"
     found = {}
     for rule, whiten in product(plain + tuple(few), (False, True)):
         if few.get(rule) == 2 or whiten and rule not in whitened: continue
-        one = estimates(train, test, draws[:5], encoder, (5,), rule, whiten)['5']
-        found[rule + ', whitened'*whiten] = {name: one[name] for name in (
-            'right', 'said', 'seconds', 'ms_asked', 'ece')}
+        seconds, centre = [], getattr(encoder, 'score_temperature', None) is None
+        for i, draw in enumerate(draws[:3]):
+            scores = ClassScores(rule, taken(train, np.concatenate(draw)), encoder.metric,
+                                 whiten=whiten, centre=centre)
+            query, start = taken(test, np.arange(i, len(test.labels), 25)), time.process_time()
+            scores(query)
+            seconds.append((time.process_time() - start)/len(query.labels))
+        found[rule + ', whitened'*whiten] = round(1000*np.mean(seconds), 2)
     return found
 
 
-def unknown(train, test, draws, encoder):
-    "Shares of known and of unknown pictures that get 'none of these', with 0.05 and five pictures"
-    found = []
-    for i, draw in enumerate(draws):
-        known = np.sort(np.random.default_rng(i).permutation(len(draw))[20:])
-        support = taken(train, np.concatenate([draw[c] for c in known]))
-        fitted = FittedRule()
-        fitted.rule, fitted.whiten, fitted.none_of_these = 'cosine', True, 0.05
-        fitted.fit_rule(support._replace(labels=np.repeat(np.arange(len(known)), 5)), encoder)
-        best = class_cosines(fitted.bank_, test).amax(1).numpy() < fitted.threshold_
-        among = np.isin(test.labels, known)
-        found.append([round(100*float(best[which].mean()), 2) for which in (among, ~among)])
+def supports(bank, n_way, k, n_draws, drawn=None):
+    "Draws of classes and of `k` pictures of each, or those that are given: positions, labels, rng"
+    pools = [np.flatnonzero(bank.labels == c) for c in range(bank.labels.max() + 1)]
+    for i in range(n_draws):
+        rng = np.random.default_rng([i, n_way, k])
+        classes = np.sort(rng.permutation(len(pools))[:n_way])
+        rows = [rng.permutation(pools[c])[:k] for c in classes]
+        if drawn: rows = [np.array(drawn[i][c][:k]) for c in classes]
+        rank = np.full(len(pools), -1)
+        rank[classes] = np.arange(n_way)
+        yield np.concatenate(rows), rank, rng
+
+
+def trust(like, days, encoder, ways=(5, 20, 81), shots=(2, 3, 5, 10), drawn=None, n_draws=20,
+          most=300):
+    """What `fit` prints beside what comes: of other pictures of `like`, which has the supports, and
+    of `days` where there is one; pictures of absent classes are of the latter where it is there"""
+    found = {}
+    for n_way, k in product(ways, shots):
+        rows, answered = [], {'like': [], 'other_days': []}
+        for support, rank, rng in supports(like, n_way, k, n_draws, drawn):
+            fitted, row = FittedRule(), {}
+            fitted.none_of_these, start = 0.05, time.process_time()
+            fitted.fit_rule(taken(like, support, rank[like.labels[support]]), encoder)
+            row['seconds'], said = time.process_time() - start, fitted.estimate_
+            for kind, bank in (('like', like), ('other_days', days)):
+                if bank is None: continue
+                apart = np.arange(len(bank.labels))
+                if bank is like: apart = np.setdiff1d(apart, support)
+                known = rank[bank.labels[apart]] >= 0
+                asked, absent = (rng.permutation(apart[o])[:most] for o in (known, ~known))
+                probs, lost = fitted.answers([taken(bank, asked)])
+                labels = rank[bank.labels[asked]]
+                answered[kind].append((probs, labels))
+                row[kind] = 100*(probs.argmax(1) == labels).mean()
+                row[f'{kind}_printed'] = said[kind] and [said[kind][0], said[kind][2]]
+                row[f'{kind}_lost'] = 100*lost.mean()
+                near = class_cosines(fitted.bank_, bank.take(absent)).amax(1).numpy()
+                if len(absent): row[f'{kind}_caught'] = 100*(near < fitted.threshold_).mean()
+            row['joined'] = float(said['n_groups'] < len(support))
+            rows.append(row | dict(caught_printed=100*fitted.unknown_caught_))
+        table = {name: [row[name] if row[name] is None else np.round(row[name], 1).tolist()
+                        for row in rows] for name in rows[0]}
+        table['ece'] = {kind: float(round(calibration_error(*map(np.concatenate, zip(*o))), 1))
+                        for kind, o in answered.items() if o}
+        found[f'{n_way} x {k}'] = table
+        print(n_way, k, {kind: inside(table, kind) for kind in table['ece']}, table['ece'],
+              flush=True)
+    return found
+
+
+def inside(table, kind):
+    "Percent of the draws whose printed range, in integers, holds what came, and its mean width"
+    both = [(came, np.round(o)) for came, o in zip(table[kind], table[f'{kind}_printed']) if o]
+    if not both: return None
+    return (round(100*np.mean([low - 0.5 <= came <= high + 0.5 for came, (low, high) in both])),
+            round(float(np.mean([high - low for _, (low, high) in both])), 1))
+
+
+def beside(train, test, encoder, n_draws=20, most=300):
+    """Percent right by the rule that is taken where none is named, and by what others write: the
+    pooled features of the same encoder and scikit-learn; and milliseconds, fitting and asking"""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
+    centre, found = getattr(encoder, 'score_temperature', None) is None, {}
+    theirs = dict(logistic_regression=lambda k: LogisticRegression(max_iter=1000),
+        nearest_neighbour=lambda k: KNeighborsClassifier(1, metric='cosine'),
+        lda=lambda k: LinearDiscriminantAnalysis(solver='lsqr', shrinkage='auto'))
+    for n_way, k in product((5, 8, 20, 81), (1, 2, 3, 5, 10)):
+        rates = found.setdefault(f'{n_way} x {k}', {})
+        for i, (support, rank, rng) in enumerate(supports(train, n_way, k, n_draws)):
+            support = taken(train, support, rank[train.labels[support]])
+            asked = np.flatnonzero(rank[test.labels] >= 0)
+            query = taken(test, rng.permutation(asked)[:most])
+            for name in 'fcam', *theirs:
+                if name == 'lda' and (k == 1 or i > 4): continue    # no scatter; many seconds
+                start = time.process_time()
+                if name == 'fcam': answers = ClassScores('whole_and_parts', support, encoder.metric,
+                    whiten=True, centre=centre)(query).argmax(1)
+                else: answers = theirs[name](k).fit(support.whole.numpy(), support.labels).predict(
+                    query.whole.numpy())
+                spent = 1000*(time.process_time() - start)
+                right = 100*(answers == rank[query.labels]).mean()
+                for key, value in ((name, right), (f'{name}_ms', spent/len(answers))):
+                    rates.setdefault(key, []).append(round(float(value), 2))
+        print(n_way, k, {name: round(np.mean(o), 1) for name, o in rates.items()}, flush=True)
+    return found
+
+
+def learning(train, test, encoder, n_draws=20, most=300):
+    """Percent right with and without `unlabelled` pictures, which are those that are asked for: as
+    many of each class as there are, or of half of the classes, by Zipf's law fewer and fewer"""
+    centre, found = getattr(encoder, 'score_temperature', None) is None, {}
+    for n_way, k in product((5, 20, 81), (1, 2, 3, 5, 10)):
+        rates = found.setdefault(f'{n_way} x {k}', {})
+        for support, rank, rng in supports(train, n_way, k, n_draws):
+            support = taken(train, support, rank[train.labels[support]])
+            asked = rng.permutation(np.flatnonzero(rank[test.labels] >= 0))
+            share = 1/(1 + rng.permutation(n_way))*(rng.permutation(n_way) < (n_way + 1)//2)
+            some = asked[rng.random(len(asked)) < share[rank[test.labels[asked]]]]
+            for kind, rows in (('balanced', asked[:most]), ('zipf, half', some[:most])):
+                query = taken(test, rows)
+                for name, unlabelled in ((kind, None), (f'{kind}, learned', query.whole)):
+                    scores = ClassScores('whole_and_parts', support, encoder.metric, whiten=True,
+                                         centre=centre, unlabelled=unlabelled)(query)
+                    right = 100*(scores.argmax(1) == rank[query.labels]).mean()
+                    rates.setdefault(name, []).append(round(float(right), 2))
+        print(n_way, k, {name: round(np.mean(o), 1) for name, o in rates.items()}, flush=True)
     return found
 
 
@@ -198,16 +266,21 @@ if __name__ == '__main__':
         encoder, file = encoder_of(given), results/f'{name}.json'
         known = json.loads(file.read_text()) if file.exists() else {}
         if not (data/'train').exists():
-            known['tasks'] = small_tasks(features(encoder, name, data, 'test', cache), encoder)
+            bank = features(encoder, name, data, 'test', cache)
+            ways = tuple(n for n in (5, 20) if n <= bank.labels.max() + 1)
+            for part, measure in {'tasks': lambda: small_tasks(bank, encoder), f'trust, {data.name}':
+                                  lambda: trust(bank, None, encoder, ways)}.items():
+                if part not in known: known[part] = measure()
             write_json(file, **known)
             continue
         train, test = (features(encoder, name, data, part, cache) for part in ('train', 'test'))
         parts = dict(
             accuracy=lambda: accuracies(train, test, drawn['random'], encoder, known['accuracy']),
-            random=lambda: estimates(train, test, drawn['random'], encoder),
-            shelf=lambda: estimates(train, test, drawn['shelf'], encoder),
-            unknown=lambda: unknown(train, test, drawn['random'], encoder),
-            by_rule=lambda: by_rule(train, test, drawn['random'], encoder))
+            trust=lambda: trust(train, test, encoder),
+            learning=lambda: learning(train, test, encoder),
+            beside=lambda: beside(train, test, encoder),
+            shelf=lambda: trust(train, test, encoder, (81,), (2, 3, 5), drawn['shelf']),
+            milliseconds=lambda: milliseconds(train, test, drawn['random'], encoder))
         known.setdefault('accuracy', {})
         for part, measure in parts.items():
             if part in known and part != 'accuracy': continue
