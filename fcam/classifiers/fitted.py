@@ -190,8 +190,9 @@ def _find(self:FittedRule, groups):
             share = o['share'].mean()                           # of the pictures, what was learned
             centre = self.temperature_*(share*counts.mean())**-power
             temperature, losses = fit_temperature(o['scores'], o['labels'], centre)
-            found.append((temperature*share**power, losses.mean(), accuracy_range(**{
-                name: o[name] for name in ('right', 'by_half', 'labels', 'groups', 'gain', 'loss')})))
+            names = 'right', 'by_half', 'labels', 'groups', 'gain', 'loss'
+            found.append((temperature*share**power, losses.mean(),
+                          accuracy_range(*map(o.get, names))))
         temperatures, losses, ranges = zip(*found)
         self.temperature_ = float(np.prod(temperatures)**0.5)   # between both kinds of new pictures
         self.estimate_ = dict(like=ranges[0], other_days=ranges[1] if days else None,
@@ -212,9 +213,9 @@ def report(self:FittedRule)->str: # lines: of the answers, of `none_of_these`
         'classes look as if taken at once: give some from another place or day, or name groups')
     elif found['n_groups'] < n: said += f', {days} of those from other days'
     if self.unknown_caught_ is None: return said
-    return (f'{said}\nnone of these is said of about {100*self.unknown_caught_:.0f} of 100 pictures '
-        f'of unknown classes, and of {100*self.none_of_these:.0f} known ones, '
-        f'of {found["known_lost"]:.0f} at most')
+    return (f'{said}\nnone of these is said of about {100*self.unknown_caught_:.0f} of 100 '
+        f'pictures of unknown classes, and of about {100*self.none_of_these:.0f} known ones, '
+        f'{found["known_lost"]:.0f} at most')
 
 @patch
 def _default_temperature(self:FittedRule, bank, rng):

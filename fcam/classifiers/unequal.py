@@ -132,7 +132,7 @@ def residuals(
     "Differences to the mean of the class, and those of `mutual_pairs`, where there are such"
     counts, rows = labels.bincount()[labels][:, None], unit - _class_means(unit, labels)[labels]
     if unlabelled is None or len(unlabelled) < least: return rows
-    known = (rows*(counts/(counts - 1).clamp_min(1)).sqrt())[counts[:, 0] > 1]  # a single one has none
+    known = (rows*(counts/(counts - 1).clamp_min(1)).sqrt())[counts[:, 0] > 1]
     every, rows = torch.cat([unit, unlabelled]), known
     labels = torch.cat([labels, labels.new_full((len(unlabelled),), -1)])
     for _ in range(2):
@@ -294,7 +294,8 @@ def hold_out(
         if most <= 0: return
 
 def half_of(
-    labels, groups, # as for `hold_out`
+    labels, # `(n_pictures,)`, in 0..n_classes-1
+    groups, # `(n_pictures,)`, numbers of groups, each of one class
     rng, # NumPy's generator
 )->np.ndarray: # `(n_pictures,)` bool
     "The pictures of half of the groups of each class, rounded up"

@@ -220,7 +220,7 @@ def fcam_predict(
     rule:str=None, # a name of the list below; default: whole_and_parts with whitened features
     none_of_these:float=None, # about which share of images of a class may get this answer, as 0.05
     check:str=None, # folder of class folders: tells which share of its images is named rightly
-    learn_from_new:bool=False, # learn from the new images, without labels, how images of a class differ
+    learn_from_new:bool=False, # learn from new images, without labels, how those of a class differ
     review:bool=False, # show which images of the classes may be labelled wrongly
     figures:int=None, # how many images get a figure of what decided; default: the first 20
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
