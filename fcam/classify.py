@@ -244,7 +244,10 @@ def _unlabelled(self:FewShotClassifier, X, most=2000):
         X = [X[i] for i in some]
     if self.encoder_ is None:
         return torch.tensor(validate_data(self, X, reset=False, dtype=np.float64))
-    whole = [bank.whole for bank in self._embed(X, broken={})]  # without what cannot be read
+    broken = {}
+    whole = [bank.whole for bank in self._embed(X, broken=broken)]
+    if broken: warnings.warn(f'{len(broken)} of the unlabelled pictures cannot be read: they are '
+                             'left out', stacklevel=4)
     return torch.cat(whole) if whole else None
 
 @patch

@@ -296,7 +296,8 @@ class _Page:
         settings = self.encoder, self.rule, self.cells, self.none, self.learn
         changed = gr.on([self.encoder.input, self.rule.input, self.cells.release,
             self.none.release, self.learn.input], lambda name: f'Loading {name}: this takes '
-            'seconds, a first download minutes.', self.encoder, self.status, api_visibility='private')
+            'seconds, a first download minutes.', self.encoder, self.status,
+            api_visibility='private')
         self.on(changed.then, change, *settings, api_name='settings')
     def ask(self, button, action, outputs, api_name):
         "Connects a button whose `action(visit)` changes nothing else on the page"

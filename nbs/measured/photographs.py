@@ -126,10 +126,11 @@ def milliseconds(train, test, draws, encoder):
     return found
 
 
-def supports(bank, n_way, k, n_draws, drawn=None):
-    "Draws of classes and of `k` pictures of each, or those that are given: positions, labels, rng"
+def supports(bank, n_way, k, drawn=None):
+    """Draws of classes and of `k` pictures of each, or those that are given, 20, of 81 classes ten:
+    positions, the number of each class in the task or -1, and a generator"""
     pools = [np.flatnonzero(bank.labels == c) for c in range(bank.labels.max() + 1)]
-    for i in range(n_draws):
+    for i in range(20 if n_way < 81 else 10):
         rng = np.random.default_rng([i, n_way, k])
         classes = np.sort(rng.permutation(len(pools))[:n_way])
         rows = [rng.permutation(pools[c])[:k] for c in classes]
@@ -139,103 +140,81 @@ def supports(bank, n_way, k, n_draws, drawn=None):
         yield np.concatenate(rows), rank, rng
 
 
-def trust(like, days, encoder, ways=(5, 20, 81), shots=(2, 3, 5, 10), drawn=None, n_draws=20,
-          most=300):
+def trust(like, days, encoder, n_way, k, drawn=None, most=300):
     """What `fit` prints beside what comes: of other pictures of `like`, which has the supports, and
     of `days` where there is one; pictures of absent classes are of the latter where it is there"""
-    found = {}
-    for n_way, k in product(ways, shots):
-        rows, answered = [], {'like': [], 'other_days': []}
-        for support, rank, rng in supports(like, n_way, k, n_draws, drawn):
-            fitted, row = FittedRule(), {}
-            fitted.none_of_these, start = 0.05, time.process_time()
-            fitted.fit_rule(taken(like, support, rank[like.labels[support]]), encoder)
-            row['seconds'], said = time.process_time() - start, fitted.estimate_
-            for kind, bank in (('like', like), ('other_days', days)):
-                if bank is None: continue
-                apart = np.arange(len(bank.labels))
-                if bank is like: apart = np.setdiff1d(apart, support)
-                known = rank[bank.labels[apart]] >= 0
-                asked, absent = (rng.permutation(apart[o])[:most] for o in (known, ~known))
-                probs, lost = fitted.answers([taken(bank, asked)])
-                labels = rank[bank.labels[asked]]
-                answered[kind].append((probs, labels))
-                row[kind] = 100*(probs.argmax(1) == labels).mean()
-                row[f'{kind}_printed'] = said[kind] and [said[kind][0], said[kind][2]]
-                row[f'{kind}_lost'] = 100*lost.mean()
-                near = class_cosines(fitted.bank_, bank.take(absent)).amax(1).numpy()
-                if len(absent): row[f'{kind}_caught'] = 100*(near < fitted.threshold_).mean()
-            row['joined'] = float(said['n_groups'] < len(support))
-            rows.append(row | dict(caught_printed=100*fitted.unknown_caught_))
-        table = {name: [row[name] if row[name] is None else np.round(row[name], 1).tolist()
-                        for row in rows] for name in rows[0]}
-        table['ece'] = {kind: float(round(calibration_error(*map(np.concatenate, zip(*o))), 1))
-                        for kind, o in answered.items() if o}
-        found[f'{n_way} x {k}'] = table
-        print(n_way, k, {kind: inside(table, kind) for kind in table['ece']}, table['ece'],
-              flush=True)
-    return found
+    rows, answered = [], {'like': [], 'other_days': []}
+    for support, rank, rng in supports(like, n_way, k, drawn):
+        fitted, row = FittedRule(), {}
+        fitted.none_of_these, start = 0.05, time.process_time()
+        fitted.fit_rule(taken(like, support, rank[like.labels[support]]), encoder)
+        row['seconds'], said = time.process_time() - start, fitted.estimate_
+        for kind, bank in (('like', like), ('other_days', days)):
+            if bank is None: continue
+            apart = np.arange(len(bank.labels))
+            if bank is like: apart = np.setdiff1d(apart, support)
+            known = rank[bank.labels[apart]] >= 0
+            asked, absent = (rng.permutation(apart[o])[:most] for o in (known, ~known))
+            probs, lost = fitted.answers([taken(bank, asked)])
+            labels = rank[bank.labels[asked]]
+            answered[kind].append((probs, labels))
+            row[kind] = 100*(probs.argmax(1) == labels).mean()
+            row[f'{kind}_printed'] = said[kind] and [said[kind][0], said[kind][2]]
+            row[f'{kind}_lost'] = 100*lost.mean()
+            near = class_cosines(fitted.bank_, bank.take(absent)).amax(1).numpy()
+            if len(absent): row[f'{kind}_caught'] = 100*(near < fitted.threshold_).mean()
+        row['joined'] = float(said['n_groups'] < len(support))
+        rows.append(row | dict(caught_printed=100*fitted.unknown_caught_))
+    table = {name: [row[name] if row[name] is None else np.round(row[name], 1).tolist()
+                    for row in rows] for name in rows[0]}
+    return table | dict(ece={kind: float(round(calibration_error(*map(np.concatenate, zip(*o))), 1))
+                             for kind, o in answered.items() if o})
 
 
-def inside(table, kind):
-    "Percent of the draws whose printed range, in integers, holds what came, and its mean width"
-    both = [(came, np.round(o)) for came, o in zip(table[kind], table[f'{kind}_printed']) if o]
-    if not both: return None
-    return (round(100*np.mean([low - 0.5 <= came <= high + 0.5 for came, (low, high) in both])),
-            round(float(np.mean([high - low for _, (low, high) in both])), 1))
-
-
-def beside(train, test, encoder, n_draws=20, most=300):
+def beside(train, test, encoder, n_way, k, most=300):
     """Percent right by the rule that is taken where none is named, and by what others write: the
     pooled features of the same encoder and scikit-learn; and milliseconds, fitting and asking"""
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.linear_model import LogisticRegression
     from sklearn.neighbors import KNeighborsClassifier
-    centre, found = getattr(encoder, 'score_temperature', None) is None, {}
-    theirs = dict(logistic_regression=lambda k: LogisticRegression(max_iter=1000),
-        nearest_neighbour=lambda k: KNeighborsClassifier(1, metric='cosine'),
-        lda=lambda k: LinearDiscriminantAnalysis(solver='lsqr', shrinkage='auto'))
-    for n_way, k in product((5, 8, 20, 81), (1, 2, 3, 5, 10)):
-        rates = found.setdefault(f'{n_way} x {k}', {})
-        for i, (support, rank, rng) in enumerate(supports(train, n_way, k, n_draws)):
-            support = taken(train, support, rank[train.labels[support]])
-            asked = np.flatnonzero(rank[test.labels] >= 0)
-            query = taken(test, rng.permutation(asked)[:most])
-            for name in 'fcam', *theirs:
-                if name == 'lda' and (k == 1 or i > 4): continue    # no scatter; many seconds
-                start = time.process_time()
-                if name == 'fcam': answers = ClassScores('whole_and_parts', support, encoder.metric,
-                    whiten=True, centre=centre)(query).argmax(1)
-                else: answers = theirs[name](k).fit(support.whole.numpy(), support.labels).predict(
-                    query.whole.numpy())
-                spent = 1000*(time.process_time() - start)
-                right = 100*(answers == rank[query.labels]).mean()
-                for key, value in ((name, right), (f'{name}_ms', spent/len(answers))):
-                    rates.setdefault(key, []).append(round(float(value), 2))
-        print(n_way, k, {name: round(np.mean(o), 1) for name, o in rates.items()}, flush=True)
-    return found
+    centre, rates = getattr(encoder, 'score_temperature', None) is None, {}
+    theirs = dict(logistic_regression=LogisticRegression(max_iter=1000),
+        nearest_neighbour=KNeighborsClassifier(1, metric='cosine'),
+        lda=LinearDiscriminantAnalysis(solver='lsqr', shrinkage='auto'))
+    for i, (support, rank, rng) in enumerate(supports(train, n_way, k)):
+        support = taken(train, support, rank[train.labels[support]])
+        query = taken(test, rng.permutation(np.flatnonzero(rank[test.labels] >= 0))[:most])
+        for name in 'fcam', *theirs:
+            if name == 'lda' and (k == 1 or i > 4): continue    # no scatter; many seconds
+            start = time.process_time()
+            if name == 'fcam': answers = ClassScores('whole_and_parts', support, encoder.metric,
+                                                     whiten=True, centre=centre)(query).argmax(1)
+            else: answers = theirs[name].fit(support.whole.numpy(), support.labels).predict(
+                query.whole.numpy())
+            spent = 1000*(time.process_time() - start)/len(answers)
+            right = 100*(answers == rank[query.labels]).mean()
+            for key, value in ((name, right), (f'{name}_ms', spent)):
+                rates.setdefault(key, []).append(round(float(value), 2))
+    return rates
 
 
-def learning(train, test, encoder, n_draws=20, most=300):
+def learning(train, test, encoder, n_way, k, most=300):
     """Percent right with and without `unlabelled` pictures, which are those that are asked for: as
     many of each class as there are, or of half of the classes, by Zipf's law fewer and fewer"""
-    centre, found = getattr(encoder, 'score_temperature', None) is None, {}
-    for n_way, k in product((5, 20, 81), (1, 2, 3, 5, 10)):
-        rates = found.setdefault(f'{n_way} x {k}', {})
-        for support, rank, rng in supports(train, n_way, k, n_draws):
-            support = taken(train, support, rank[train.labels[support]])
-            asked = rng.permutation(np.flatnonzero(rank[test.labels] >= 0))
-            share = 1/(1 + rng.permutation(n_way))*(rng.permutation(n_way) < (n_way + 1)//2)
-            some = asked[rng.random(len(asked)) < share[rank[test.labels[asked]]]]
-            for kind, rows in (('balanced', asked[:most]), ('zipf, half', some[:most])):
-                query = taken(test, rows)
-                for name, unlabelled in ((kind, None), (f'{kind}, learned', query.whole)):
-                    scores = ClassScores('whole_and_parts', support, encoder.metric, whiten=True,
-                                         centre=centre, unlabelled=unlabelled)(query)
-                    right = 100*(scores.argmax(1) == rank[query.labels]).mean()
-                    rates.setdefault(name, []).append(round(float(right), 2))
-        print(n_way, k, {name: round(np.mean(o), 1) for name, o in rates.items()}, flush=True)
-    return found
+    centre, rates = getattr(encoder, 'score_temperature', None) is None, {}
+    for support, rank, rng in supports(train, n_way, k):
+        support = taken(train, support, rank[train.labels[support]])
+        asked = rng.permutation(np.flatnonzero(rank[test.labels] >= 0))
+        share = 1/(1 + rng.permutation(n_way))*(rng.permutation(n_way) < (n_way + 1)//2)
+        some = asked[rng.random(len(asked)) < share[rank[test.labels[asked]]]]
+        for kind, rows in (('balanced', asked[:most]), ('zipf, half', some[:most])):
+            query = taken(test, rows)
+            for name, unlabelled in ((kind, None), (f'{kind}, learned', query.whole)):
+                scores = ClassScores('whole_and_parts', support, encoder.metric, whiten=True,
+                                     centre=centre, unlabelled=unlabelled)(query)
+                right = 100*(scores.argmax(1) == rank[query.labels]).mean()
+                rates.setdefault(name, []).append(round(float(right), 2))
+    return rates
 
 
 def small_tasks(bank, encoder, n_tasks=500):
@@ -265,24 +244,28 @@ if __name__ == '__main__':
         name = given.partition('=')[0].rpartition('/')[2].rpartition(':')[2]
         encoder, file = encoder_of(given), results/f'{name}.json'
         known = json.loads(file.read_text()) if file.exists() else {}
+
+        def measured(part, sizes, measure, *args):
+            "What is missing of a part, for each number of classes and of pictures"
+            for n_way, k in sizes:
+                if (size := f'{n_way} x {k}') in known.setdefault(part, {}): continue
+                known[part][size] = measure(*args, encoder, n_way, k)
+                write_json(file, **known)
+                print(part, size, flush=True)
+
+        few_pictures = [*product((5, 20), (2, 3, 5, 10))]
         if not (data/'train').exists():
             bank = features(encoder, name, data, 'test', cache)
-            ways = tuple(n for n in (5, 20) if n <= bank.labels.max() + 1)
-            for part, measure in {'tasks': lambda: small_tasks(bank, encoder), f'trust, {data.name}':
-                                  lambda: trust(bank, None, encoder, ways)}.items():
-                if part not in known: known[part] = measure()
-            write_json(file, **known)
+            if 'tasks' not in known: known['tasks'] = small_tasks(bank, encoder)
+            measured(f'trust, {data.name}', few_pictures, trust, bank, None)
             continue
         train, test = (features(encoder, name, data, part, cache) for part in ('train', 'test'))
-        parts = dict(
-            accuracy=lambda: accuracies(train, test, drawn['random'], encoder, known['accuracy']),
-            trust=lambda: trust(train, test, encoder),
-            learning=lambda: learning(train, test, encoder),
-            beside=lambda: beside(train, test, encoder),
-            shelf=lambda: trust(train, test, encoder, (81,), (2, 3, 5), drawn['shelf']),
-            milliseconds=lambda: milliseconds(train, test, drawn['random'], encoder))
-        known.setdefault('accuracy', {})
-        for part, measure in parts.items():
-            if part in known and part != 'accuracy': continue
-            known[part] = measure()
+        known['accuracy'] = accuracies(train, test, drawn['random'], encoder,
+                                       known.get('accuracy', {}))
+        measured('trust', [*few_pictures, (81, 2), (81, 5)], trust, train, test)
+        measured('learning', [*product((5, 20, 81), (1, 2, 5)), (20, 10)], learning, train, test)
+        measured('beside', product((5, 8, 20, 81), (1, 2, 3, 5, 10)), beside, train, test)
+        measured('shelf', [(81, 2), (81, 5)], lambda *args: trust(*args, drawn['shelf']), train, test)
+        if 'milliseconds' not in known:
+            known['milliseconds'] = milliseconds(train, test, drawn['random'], encoder)
             write_json(file, **known)
