@@ -265,7 +265,8 @@ if __name__ == '__main__':
         measured('trust', [*few_pictures, (81, 2), (81, 5)], trust, train, test)
         measured('learning', [*product((5, 20, 81), (1, 2, 5)), (20, 10)], learning, train, test)
         measured('beside', product((5, 8, 20, 81), (1, 2, 3, 5, 10)), beside, train, test)
-        measured('shelf', [(81, 2), (81, 5)], lambda *args: trust(*args, drawn['shelf']), train, test)
+        measured('shelf', [(81, 2), (81, 5)],
+                 lambda *args: trust(*args, drawn['shelf']), train, test)
         if 'milliseconds' not in known:
             known['milliseconds'] = milliseconds(train, test, drawn['random'], encoder)
             write_json(file, **known)
