@@ -110,22 +110,6 @@ def calibration_error(probs, labels, n_bins=15):
                    for b in np.unique(which))
 
 
-def milliseconds(train, test, draws, encoder):
-    "That scoring a picture takes, by rule: five pictures of all classes, means over three draws"
-    found = {}
-    for rule, whiten in product(plain + tuple(few), (False, True)):
-        if few.get(rule) == 2 or whiten and rule not in whitened: continue
-        seconds, centre = [], getattr(encoder, 'score_temperature', None) is None
-        for i, draw in enumerate(draws[:3]):
-            scores = ClassScores(rule, taken(train, np.concatenate(draw)), encoder.metric,
-                                 whiten=whiten, centre=centre)
-            query, start = taken(test, np.arange(i, len(test.labels), 25)), time.process_time()
-            scores(query)
-            seconds.append((time.process_time() - start)/len(query.labels))
-        found[rule + ', whitened'*whiten] = round(1000*np.mean(seconds), 2)
-    return found
-
-
 def supports(bank, n_way, k, drawn=None):
     """Draws of classes and of `k` pictures of each, or those that are given, 20, of 81 classes ten:
     positions, the number of each class in the task or -1, and a generator"""
@@ -267,6 +251,3 @@ if __name__ == '__main__':
         measured('beside', product((5, 8, 20, 81), (1, 2, 3, 5, 10)), beside, train, test)
         measured('shelf', [(81, 2), (81, 5)],
                  lambda *args: trust(*args, drawn['shelf']), train, test)
-        if 'milliseconds' not in known:
-            known['milliseconds'] = milliseconds(train, test, drawn['random'], encoder)
-            write_json(file, **known)
