@@ -226,8 +226,7 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1, new=None):
     if len(classes) < 2: return self
     groups = self._groups()
     sizes = np.bincount(groups)
-    n = int((sizes > 1).sum())
-    if self.verbose and n:
+    if self.verbose and (n := int((sizes > 1).sum())):
         shown = ['/'.join(Path(pictures[i]).parts[-2:]) if isinstance(pictures[i], str)
                  else f'picture {i + 1}'
                  for i in np.flatnonzero(groups == sizes.argmax())[:2]]
@@ -341,8 +340,7 @@ def review(self:FewShotClassifier)->list: # of dicts: position, picture, label, 
     the answer that it gets when it is hidden, and the probability of its label, the least first"""
     check_is_fitted(self)
     order, rng = self.bank_.order(), np.random.default_rng(self.seed)
-    alone = np.arange(len(order))
-    found = self._hidden(self.bank_.take(order), alone, rng, np.inf, halves=False)
+    found = self._hidden(self.bank_.take(order), np.arange(len(order)), rng, np.inf, halves=False)
     if found is None: return []                                 # one picture of each class
     rows, labels = order[found['rows']], found['labels']
     probs = softmax(found['scores']/self.temperature_, axis=1)
