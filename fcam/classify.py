@@ -16,7 +16,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
-from PIL import Image
 from safetensors.torch import load_file
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
@@ -33,51 +32,9 @@ from .core.distributed import with_bar
 from .core.files import save_tensors, user_path, write_json
 from .core.models import is_our_model
 from .encoders.named import load_encoder, named_encoder, NamedEncoder, weights_checksum
-from .images.folders import class_files, image_files, left_out_line
+from .images.folders import given_classes, given_pictures, left_out_line
 from .images.pixels import load_image, taken_at
 from .model import FCAM, load_fcam
-
-# %% ../nbs/classify.ipynb #0085d955
-def _pictures(X):
-    "The pictures of a folder or a list, or a list of one picture"
-    if isinstance(X, (str, os.PathLike)):
-        path, left_out = user_path(X), {}
-        found = image_files(path, left_out) if path.is_dir() else [path]
-        if not found: raise ValueError(
-            f'{path} holds no picture ({left_out_line(left_out) or "none"}): give another folder')
-        if left_out: warnings.warn(left_out_line(left_out), stacklevel=4)
-        return found
-    if isinstance(X, dict): raise ValueError('X is a dict and no list of pictures: give its values')
-    shape = tuple(getattr(X, 'shape', ()))
-    if len(shape) == 2:
-        table = np.asarray(X)
-        if shape[1] == 1 and table.dtype.kind in 'OUT': return list(table[:, 0])     # of paths
-        raise ValueError('X is a table and no list of pictures: give the column with the paths; '
-            'FewShotClassifier(encoder=None) takes features, and [X] is one grey picture')
-    one = isinstance(X, (bytes, bytearray, Image.Image)) or hasattr(X, 'read')
-    last, first = (len(shape) == 3 and shape[axis] in (1, 3, 4) for axis in (2, 0))
-    if first and not last and shape[0] > 1: warnings.warn(f'pixels of shape {shape} are taken for '
-        f'one picture, channels first: give list(X) for {shape[0]} grey ones', stacklevel=4)
-    return [X] if one or first or last else list(X)
-
-def _labelled(X, y):
-    "Pictures, their labels, and whether those that cannot be read are left out"
-    if y is not None: return (pictures := _pictures(X)), y, False
-    is_folder = isinstance(X, (str, os.PathLike))
-    if not is_folder and not isinstance(X, dict): raise ValueError(
-        'y is missing: give fit(X, y), or a dict {class: pictures}, or a folder of class folders')
-    if is_folder: groups = class_files(X, left_out := {})
-    else: groups = {name: _pictures(pictures) for name, pictures in X.items()}
-    if is_folder and left_out: warnings.warn(left_out_line(left_out), stacklevel=4)
-    empty = [name for name, pictures in groups.items() if not len(pictures)]
-    if empty: raise ValueError(f'class {empty[0]!r} has no picture: give one, or leave it out')
-    labels = [name for name, pictures in groups.items() for _ in pictures]
-    return sum(map(list, groups.values()), []), labels, is_folder
-
-def _folder_within(file, root):
-    "The folder in which a file of a class lies below that of its class; None: in that of the class"
-    below = Path(file).absolute().relative_to(user_path(root).absolute()).parts[1:-1]
-    return '/'.join(below) or None
 
 # %% ../nbs/classify.ipynb #34d13a04
 class FewShotClassifier(ClassifierMixin, TransformerMixin, FittedRule, BaseEstimator):
@@ -89,7 +46,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, FittedRule, BaseEstim
         how:str='cells', # parts of a picture: a grid ('cells'), random 'crops', or 'both'
         cells:int=5, # cells a side of a local set; models of ours have crops of their own instead
         size:int=None, # side of the pictures, for encoders by name; default: the encoder's
-        candidates:int=None, # compare only with so many classes, most similar as a whole
+        candidates:int=None, # classes whose parts are compared; default: all, 50 of more than 100
         none_of_these:float=None, # share of known pictures that may get this answer, to 0.5
         batch_size:int=32, # pictures that are embedded together
         cache=None, # folder where features of pictures are kept, to be found again; None: nowhere
@@ -172,9 +129,8 @@ def _embed(self:FewShotClassifier, pictures, kept=None, broken=None):
 def _read(self:FewShotClassifier, X, y, groups=None):
     """Of labelled pictures the features, bank by bank, labels, names of groups, and pairs of what
     `explain` needs and when it was taken"""
-    pictures, y, is_folder = _labelled(X, y)
-    if groups is None: groups = [_folder_within(picture, X) if is_folder else None
-                                 for picture in pictures]
+    pictures, y, found, is_folder = given_classes(X, y)
+    groups = found if groups is None else groups
     check_consistent_length(pictures, y, groups)
     kept, broken, left_out = [], {} if is_folder else None, {}
     banks = list(self._embed(pictures, kept, broken))
@@ -237,7 +193,7 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1, new=None):
 @patch
 def _unlabelled(self:FewShotClassifier, X, most=2000):
     "The features as a whole of pictures without labels, of some where there are more than `most`"
-    if self.encoder_ is not None: X = _pictures(X)
+    if self.encoder_ is not None: X = given_pictures(X)
     if len(X) > most:
         some = np.random.default_rng(self.seed).permutation(len(X))[:most]
         X = [X[i] for i in some]
@@ -288,17 +244,17 @@ def partial_fit(self:FewShotClassifier,
 @patch
 def _query(self:FewShotClassifier, X):
     "The features of new pictures, batch by batch"
-    check_is_fitted(self)
     if isinstance(X, Bank): return [X]                          # features that were embedded before
-    if self.encoder_ is not None: return self._embed(_pictures(X))
-    whole = torch.tensor(validate_data(self, X, reset=False, dtype=np.float64))
-    return [Bank(whole[:, None], whole)]
+    if self.encoder_ is not None: return self._embed(given_pictures(X))
+    table = validate_data(self, X, reset=not hasattr(self, 'bank_'), dtype=np.float64)
+    return [Bank((whole := torch.tensor(table))[:, None], whole)]
 
 @patch
 def predict_proba(self:FewShotClassifier,
     X, # as for `predict`
 )->np.ndarray: # `(n_pictures, n_classes)`, rows sum to one
     "The probability of each of `classes_`; what `none_of_these` means has none"
+    check_is_fitted(self)
     return self.answers(self._query(X))[0]
 
 @patch
@@ -307,6 +263,7 @@ def predict(self:FewShotClassifier,
     return_proba:bool=False, # give `predict_proba` as well
 )->np.ndarray: # `(n_pictures,)`; or two arrays
     "The label of each picture; with `none_of_these` also 'none of these', or -1 among numbers"
+    check_is_fitted(self)
     probs, unknown = self.answers(self._query(X), print if self.verbose else None)
     labels = self.classes_[probs.argmax(1)]
     if self.threshold_ is not None:                            # -1 needs a sign
@@ -350,10 +307,37 @@ def review(self:FewShotClassifier)->list: # of dicts: position, picture, label, 
             for i in own.argsort() if not found['right'][i]]
 
 @patch
+def suggest(self:FewShotClassifier,
+    X, # pictures without labels, as for `predict`
+    n:int=10, # how many, at most
+)->list: # of dicts: position, picture
+    """Which pictures to label next, before `fit` or after, the most useful first: as many clusters
+    are made of all pictures as will be labelled, and those in the middle of clusters without a
+    labelled one are taken, of large clusters before small ones (TypiClust, Hacohen et al. 2022)"""
+    from sklearn.cluster import KMeans
+    check_count('n', n)
+    if not hasattr(self, 'bank_'): self._prepare()
+    pictures = X if self.encoder_ is None else given_pictures(X)
+    known = [self.bank_.whole.cpu()] if hasattr(self, 'bank_') else []
+    whole = torch.cat([bank.whole.cpu() for bank in self._query(pictures)])
+    x, n_new = F.normalize(torch.cat([whole, *known]), dim=-1).numpy(), len(whole)
+    n_clusters = min(n + len(x) - n_new, len(x))
+    with warnings.catch_warnings():                             # of copies of one picture
+        warnings.filterwarnings('ignore', 'Number of distinct clusters')
+        means = KMeans(n_clusters, n_init=1, random_state=self.seed).fit(x)
+    cluster, far = means.labels_[:n_new], means.transform(x).min(1)[:n_new]
+    order, rank = np.lexsort((far, cluster)), np.empty(n_new, dtype=int)
+    rank[order] = np.arange(n_new) - np.searchsorted(cluster[order], cluster[order])
+    has_label = np.isin(cluster, means.labels_[n_new:])
+    order = np.lexsort((-np.bincount(means.labels_)[cluster], has_label, rank))[:n]
+    return [dict(position=int(i), picture=pictures[i]) for i in order]
+
+@patch
 def transform(self:FewShotClassifier,
     X, # as for `predict`
 )->np.ndarray: # `(n_pictures, n_features)`
     "The features of each picture as a whole, as the encoder gives them"
+    check_is_fitted(self)
     return np.concatenate([bank.whole.cpu().numpy() for bank in self._query(X)])
 
 # %% ../nbs/classify.ipynb #57fe6e26

@@ -73,7 +73,7 @@ class FittedRule:
     )->tuple: # `(n_pictures, n_classes)`, and `(n_pictures,)` bool
         "Probabilities, whose rows sum to one, and which pictures are of none of the classes"
         found = [(softmax(self.scores_(bank)/self.temperature_, axis=1),
-                  class_cosines(self.bank_, bank).amax(1).cpu().numpy()) for bank in banks]
+                  self.scores_.likeness(bank).amax(1).cpu().numpy()) for bank in banks]
         probs, best = map(np.concatenate, zip(*found))
         if note and self.of_another_kind(best): note('the new pictures lie further from the given '
             'ones than these from each other: they are of another kind or of other classes, and '
@@ -124,15 +124,18 @@ def accuracy_range(
 def hidden_cosines(
     bank:Bank, # with labels
     groups:np.ndarray, # `(n_pictures,)`, of pictures that are hidden together
-)->tuple: # of all that have others in their class `(n,)`, and `(n_pictures, n_classes)`
+    most:int=2000, # pictures, evenly spaced where there are more
+)->tuple: # of those that have others in their class `(n,)`, and of all `(n_pictures, n_classes)`
     """The cosine of each picture with the most similar class, its group being hidden, and those
     with all other classes, minus infinity with its own"""
     labels, unit = bank.labels, F.normalize(bank.whole.cpu().double(), dim=-1).numpy()
     of_group = np.zeros((groups.max() + 1, unit.shape[1]))
     np.add.at(of_group, groups, unit)
-    own, counts = (np.arange(len(labels)), labels), np.bincount(labels)[labels]
-    left, cosines = counts - np.bincount(groups)[groups], class_cosines(bank, bank).cpu().numpy()
-    own_cosine = (cosines[own]*counts - (of_group[groups]*unit).sum(1))/np.maximum(left, 1)
+    rows = np.linspace(0, len(labels) - 1, min(len(labels), most)).astype(int)
+    own, counts = (np.arange(len(rows)), labels[rows]), np.bincount(labels)[labels[rows]]
+    cosines, groups, sizes = class_cosines(bank, bank.take(rows)), groups[rows], np.bincount(groups)
+    cosines, left = cosines.cpu().numpy(), counts - sizes[groups]
+    own_cosine = (cosines[own]*counts - (of_group[groups]*unit[rows]).sum(1))/np.maximum(left, 1)
     cosines[own] = -np.inf
     return np.maximum(cosines.max(1), own_cosine)[left > 0], cosines
 

@@ -174,9 +174,11 @@ def whitening(
     x = rows.detach().cpu().double()
     trace = x.square().sum((-2, -1))[..., None]/max(n - 1, 1)
     trace = trace.where(trace > 0, 1)                           # one image a class: the identity
-    if n > d: x = torch.linalg.qr(x, mode='r').R
-    power, turn = torch.linalg.eigh(x@x.mT)
+    power, turn = torch.linalg.eigh(x@x.mT if n < d else x.mT@x)
     total = power.clamp_min(0) + trace
+    if n >= d: # as W = turn diag((trace/total)^1/2) turn'
+        root = ((turn*(trace/total).sqrt().unsqueeze(-2))@turn.mT).to(rows)
+        return lambda features: features@root
     root = -(turn/(total*(1 + (trace/total).sqrt())).unsqueeze(-2))@turn.mT@x
     x, root = x.mT.to(rows), root.to(rows)
     return lambda features: features + features@x@root

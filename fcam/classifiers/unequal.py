@@ -80,10 +80,11 @@ def kept_bank(
     for row, i in enumerate(missing):
         found[i] = {name: o[row].cpu().contiguous().clone()
                     for name, o in bank._asdict().items() if o is not None}
-        content = save(found[i])
-        with suppress(OSError):                                 # others may write the same file
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(dir=folder, prefix='.') as own:
+    with suppress(OSError):                                     # others may write the same files
+        if missing: Path(folder).mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder, prefix='.') as own:
+            for i in missing:
+                content = save(found[i])
                 write_file(Path(own)/'new', sha256(content).digest() + content).replace(files[i])
     found = [found[i] for i in range(len(images))]
     return Bank(**{name: torch.stack([one[name] for one in found]) for name in found[0]})
@@ -153,8 +154,8 @@ def _draws(labels, most):
     n, n_draws = counts.min(), min(most, -(-counts.max()//counts.min()))
     rows = [np.flatnonzero(labels == c) for c in range(len(counts))]
     if n_draws > 1: rows = [rng.permutation(row) for row in rows]
-    return np.array([[np.take(row, range(k*n, k*n + n), mode='wrap') for row in rows]
-                     for k in range(n_draws)])
+    return torch.tensor(np.array([[np.take(row, range(k*n, k*n + n), mode='wrap') for row in rows]
+                                  for k in range(n_draws)]))
 
 class ClassScores:
     "Scores of a rule for classes of any sizes, whatever it trains being trained once"
@@ -162,7 +163,7 @@ class ClassScores:
         name:str, # of the rule: 'metric', 'structured_fc', 'whole_and_parts', or of `baselines()`
         support:Bank, # with labels
         metric:nn.Module=None, # `metric(query, proto)`, for the first three
-        candidates:int=None, # classes that a rule sees, the nearest by `class_cosines`; None: all
+        candidates:int=None, # classes whose parts are compared; default: all, 50 of more than 100
         sfc:dict=None, # settings of `structured_fc`, for the rule of that name
         whiten:bool=False, # features times the root of the common precision, as `whitening`
         n_draws:int=10, # of equally many pictures of unequal classes, at most
@@ -173,44 +174,53 @@ class ClassScores:
         support = support.take(support.order())
         if name == 'gda': name, whiten = 'euclidean', True      # which is the same
         names = ['cosine', 'metric'] if name == 'whole_and_parts' else [name]
-        self.whitened, self.candidates = None, candidates
+        unit, labels = F.normalize(support.whole, dim=-1), torch.as_tensor(support.labels)
+        labels, self.whitened, self.trained = labels.to(unit.device), None, None
+        self.means, counts = _class_means(unit, labels), np.bincount(support.labels)
         if whiten:
-            unit, labels = F.normalize(support.whole, dim=-1), torch.as_tensor(support.labels)
-            labels = labels.to(unit.device)
             if unlabelled is not None: unlabelled = F.normalize(unlabelled.to(unit), dim=-1)
-            means = _class_means(unit, labels)
             self.whitened = whitening(residuals(unit, labels, unlabelled))
             centre = centre and names[-1] in ('cosine', 'metric')
-            self.centre = self.whitened(means).mean(0)*centre
-        self.support, counts = self._features(support), np.bincount(support.labels)
-        self.together, self.trained = needs_equal(name), None
-        if self.together and len(set(counts)) > 1: raise ValueError(
+            self.centre = self.whitened(self.means).mean(0)*centre
+        together, support = needs_equal(name), self._scaled(support)
+        if together and len(set(counts)) > 1: raise ValueError(
             f'{name} needs as many pictures of every class, not {counts.min()} to {counts.max()}')
-        self.n_classes = len(counts)
+        if candidates is None and names[-1] == 'metric' and len(counts) > 100: candidates = 50
+        self.candidates = None if together else candidates
         if name == 'logistic_regression':
-            self.trained = baseline(name, C=10.).trained(self.support.whole, support.labels)
-        else: self.rules = [self._shots(o, metric, sfc, n_draws) for o in names]
-    def _features(self, bank):
-        "The whole of each picture as the rule gets it, and its parts before they are whitened"
+            whole = self._changed(support.whole)
+            self.trained = baseline(name, C=10.).trained(whole, support.labels)
+            return
+        draws = _draws(support.labels, n_draws)
+        self.rules = [self._fitted(o, metric, sfc, support, draws) for o in names if o != 'cosine']
+        means = [support.whole[rows].mean(1) for rows in draws]
+        self.cosine = sum(F.normalize(self._changed(o), dim=-1) for o in means)/len(draws)
+        self.with_cosine = 'cosine' in names
+    def likeness(self,
+        query:Bank, # pictures to compare
+    )->Tensor: # `(n_query, n_classes)`
+        "`class_cosines` with the pictures that are given, whatever the rule"
+        return F.normalize(query.whole, dim=-1)@self.means.T
+    def _scaled(self, bank):
+        "Features before they are whitened: the whole of length one, the parts divided by the same"
         if self.whitened is None: return bank
         length = bank.whole.norm(dim=-1, keepdim=True).clamp_min(1e-12)
-        return bank._replace(whole=self._changed(bank.whole/length),
-                             local=bank.local/length[:, None])
+        return bank._replace(whole=bank.whole/length, local=bank.local/length[:, None])
     def _changed(self, x):
         "Features whitened and centred, where they are to be"
         return x if self.whitened is None else self.whitened(x) - self.centre
 
 @patch
-def _shots(self:ClassScores, name, metric, sfc, n_draws):
+def _fitted(self:ClassScores, name, metric, sfc, support, draws):
     "A rule, and the pictures of each class that it gets, `(n_classes, k, n, d)` in each draw"
     if name in ('metric', 'structured_fc'): rule = OfMetric(metric)
-    elif name == 'simpleshot': rule = baseline(name, mean=self.support.whole.mean(0))
-    else: rule = baseline(name).to(self.support.whole)
-    sets = self.support.whole[:, None] if rule.whole else self.support.local
-    draws = [sets[torch.as_tensor(rows)] for rows in _draws(self.support.labels, n_draws)]
+    elif name == 'simpleshot': rule = baseline(name, mean=self._changed(support.whole.mean(0)))
+    else: rule = baseline(name).to(support.whole)
+    sets = support.whole[:, None] if rule.whole else support.local
+    draws = [sets[rows] for rows in draws]
     if rule.shots == 'mean' and name != 'structured_fc':
         draws = [shots.mean(1, keepdim=True) for shots in draws]
-    if not rule.whole: draws = list(map(self._changed, draws))  # after the mean, which is fewer
+    draws = list(map(self._changed, draws))                     # after the mean, which is fewer
     if name == 'structured_fc':
         with eval_mode(metric): draws = [structured_fc(draws[0], metric, **sfc or {})[:, None]]
     if name == 'frn': rule.size = draws[0].float().square().mean().sqrt().item() or 1.
@@ -222,25 +232,27 @@ def __call__(self:ClassScores,
     query:Bank, # pictures to classify
 )->np.ndarray: # `(n_query, n_classes)`, minus infinity for what is no candidate
     "The score of each picture with each class"
-    query = self._features(query)
-    if self.trained: return self.trained(query.whole)
-    every, positions = torch.arange(self.n_classes), torch.arange(len(query.whole))
-    if self.candidates is None or self.together:
-        together = max(1, 20_000//len(self.support.labels))
-        jobs = [(part, every) for part in positions.split(together)]
-    else:
-        k = min(self.candidates, self.n_classes)
-        nearest = class_cosines(self.support, query).topk(k).indices.cpu()
-        jobs = [*zip(positions[:, None], nearest)]
-    scores = torch.zeros(len(positions), self.n_classes, dtype=torch.float64)
+    query = self._scaled(query)
+    whole = self._changed(query.whole)
+    if self.trained: return self.trained(whole)
+    cosines = F.normalize(whole, dim=-1)@self.cosine.T
+    every, positions = torch.arange(cosines.shape[1]), torch.arange(len(cosines))
+    scores = torch.zeros(cosines.shape, dtype=torch.float64)
+    if self.candidates is not None:
+        nearest = cosines.topk(min(self.candidates, len(every))).indices.cpu()
+        scores = torch.full_like(scores, -torch.inf).scatter_(1, nearest, 0.)
+    if self.with_cosine: scores += cosines.cpu()
     for rule, draws in self.rules:
-        new = query.whole[:, None] if rule.whole else self._changed(query.local)
+        new = whole[:, None] if rule.whole else self._changed(query.local)
         for shots in draws:
-            own = torch.full_like(scores, -torch.inf)
+            if self.candidates is None:
+                some = positions.split(max(1, 20_000//shots.shape[:2].numel()))
+                jobs = [(part, every) for part in some]
+            else: jobs = [*zip(positions[:, None], nearest)]
             with eval_mode(rule):
                 for part, classes in jobs:
-                    own[part[:, None], classes] = rule(shots[classes], new[part]).cpu().double()
-            scores += own/len(draws)
+                    found = rule(shots[classes], new[part]).cpu().double()
+                    scores[part[:, None], classes] += found/len(draws)
     return scores.numpy()
 
 # %% ../../nbs/classifiers/unequal.ipynb #639b64cd

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['image_files', 'class_folders', 'printable', 'left_out_line', 'check_disjoint', 'read_split', 'existing_folder',
-           'alike_line', 'class_files', 'find_classes', 'folder_layout']
+           'alike_line', 'class_files', 'find_classes', 'folder_layout', 'given_pictures', 'given_classes']
 
 # %% ../../nbs/images/folders.ipynb #125900a1
 import json
@@ -14,6 +14,11 @@ import warnings
 from importlib.resources import files as package_files
 from itertools import combinations
 from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ..core.files import user_path
 
 # %% ../../nbs/images/folders.ipynb #1bf47e95
 _SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.apng', '.bmp', '.dib', '.gif', '.webp',
@@ -220,3 +225,49 @@ def folder_layout(
     counts = ', '.join(f'{len(o)} {k}' for k, o in shares.items())
     print(f'no split given: {n} classes divided by seed {seed} into {counts}')
     return {k: {o: files[o] for o in sorted(names)} for k, names in shares.items()}
+
+# %% ../../nbs/images/folders.ipynb #0085d955
+def given_pictures(
+    X, # a folder, a picture of any kind that `load_image` takes, or a list or column of them
+)->list: # of pictures
+    "What somebody gives as pictures; `ValueError` says what else it is"
+    if isinstance(X, (str, os.PathLike)):
+        path, left_out = user_path(X), {}
+        found = image_files(path, left_out) if path.is_dir() else [path]
+        if not found: raise ValueError(
+            f'{path} holds no picture ({left_out_line(left_out) or "none"}): give another folder')
+        if left_out: warnings.warn(left_out_line(left_out), stacklevel=4)
+        return found
+    if isinstance(X, dict): raise ValueError('X is a dict and no list of pictures: give its values')
+    shape = tuple(getattr(X, 'shape', ()))
+    if len(shape) == 2:
+        table = np.asarray(X)
+        if shape[1] == 1 and table.dtype.kind in 'OUT': return list(table[:, 0])     # of paths
+        raise ValueError('X is a table and no list of pictures: give the column with the paths; '
+            'FewShotClassifier(encoder=None) takes features, and [X] is one grey picture')
+    one = isinstance(X, (bytes, bytearray, Image.Image)) or hasattr(X, 'read')
+    last, first = (len(shape) == 3 and shape[axis] in (1, 3, 4) for axis in (2, 0))
+    if first and not last and shape[0] > 1: warnings.warn(f'pixels of shape {shape} are taken for '
+        f'one picture, channels first: give list(X) for {shape[0]} grey ones', stacklevel=4)
+    return [X] if one or first or last else list(X)
+
+def given_classes(
+    X, # as for `given_pictures`, or without `y` a folder of class folders or `{class: pictures}`
+    y, # labels, or None
+)->tuple: # pictures, labels, names of groups, and whether those that cannot be read are left out
+    "What somebody gives as labelled pictures; a folder within that of the class names a group"
+    if y is not None: return (pictures := given_pictures(X)), y, [None]*len(pictures), False
+    is_folder = isinstance(X, (str, os.PathLike))
+    if not is_folder and not isinstance(X, dict): raise ValueError(
+        'y is missing: give fit(X, y), or a dict {class: pictures}, or a folder of class folders')
+    if is_folder: groups = class_files(X, left_out := {})
+    else: groups = {name: given_pictures(pictures) for name, pictures in X.items()}
+    if is_folder and left_out: warnings.warn(left_out_line(left_out), stacklevel=4)
+    empty = [name for name, pictures in groups.items() if not len(pictures)]
+    if empty: raise ValueError(f'class {empty[0]!r} has no picture: give one, or leave it out')
+    labels = [name for name, pictures in groups.items() for _ in pictures]
+    pictures = sum(map(list, groups.values()), [])
+    if not is_folder: return pictures, labels, [None]*len(labels), False
+    root = user_path(X).absolute()
+    below = [Path(file).absolute().relative_to(root).parts[1:-1] for file in pictures]
+    return pictures, labels, ['/'.join(names) or None for names in below], True

@@ -9,6 +9,7 @@ __all__ = ['known_formats', 'channels_first', 'load_image', 'taken_at', 'measure
 # %% ../../nbs/images/pixels.ipynb #cf44cde0
 import math
 import os
+import re
 import warnings
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -151,16 +152,24 @@ def load_image(
     k = min(found.size)//(2*enough) if enough else 1           # as in Pillow's reducing_gap
     return found.reduce(k) if k > 1 else found
 
+_CAMERA = re.compile(r'(?:IMG|DSC|DSCN|DSCF|GOPR|PICT|SAM|CIMG|P|_MG|_DSC)_?(\d{4,7})', re.I)
+_DATED = re.compile(r'(?:.*[^0-9])?(20\d{6})[-_](\d{6})(?:\d{3})?(?:[^0-9].*)?')
+
 def taken_at(
     image, # of any kind that `load_image` takes
-)->float: # seconds; None where the file does not say
-    "When a photograph was taken, by its EXIF data"
+)->float: # seconds; None where neither the file nor its name says it
+    """When a photograph was taken, by its EXIF data or the date in its name; of a name with the
+    counter of a camera 200 s for each, so that three in a row are within ten minutes"""
     if isinstance(image, (np.ndarray, Tensor)): return
-    try:
-        with _opened(image) as opened:
-            text = opened.getexif().get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
+    with suppress(TypeError, ValueError, OSError), _opened(image) as opened:
+        text = opened.getexif().get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
         return datetime.strptime(text, '%Y:%m:%d %H:%M:%S').timestamp()
-    except (TypeError, ValueError, OSError): return
+    if not isinstance(image, (str, os.PathLike)): return
+    name = os.path.splitext(os.path.basename(os.fspath(image)))[0]
+    if found := _CAMERA.fullmatch(name): return 200.*int(found[1])
+    if found := _DATED.fullmatch(name):
+        with suppress(ValueError):
+            return datetime.strptime(found[1] + found[2], '%Y%m%d%H%M%S').timestamp()
 
 # %% ../../nbs/images/pixels.ipynb #0d9b679e
 def _upright_size(image):

@@ -20,6 +20,7 @@ from torch import nn
 
 from fcam.classifiers.fitted import cell_metric, FittedRule
 from fcam.classifiers.unequal import Bank, class_cosines, ClassScores
+from fcam.classify import FewShotClassifier
 from fcam.core.files import write_json
 from fcam.core.models import is_our_model
 from fcam.encoders.named import named_encoder
@@ -201,6 +202,27 @@ def learning(train, test, encoder, n_way, k, most=300):
     return rates
 
 
+def suggested(train, test, encoder, n_way, k, most=300):
+    """Percent right, by the wholes alone, after `n_way*k` of all pictures of some classes have been
+    labelled, which were drawn at random, or suggested in `k` rounds; and how many classes have one"""
+    found = {}
+    for _, rank, rng in supports(train, n_way, 1):
+        pool, asked = (o.take(rank[o.labels] >= 0) for o in (train, test))
+        asked = asked.take(rng.permutation(len(asked.labels))[:most])
+        for name in 'random', 'suggested':
+            clf, rows = FewShotClassifier(None, verbose=False), np.array([], dtype=int)
+            for _ in range(k):
+                left = np.setdiff1d(np.arange(len(pool.labels)), rows)
+                if name == 'random': new = rng.permutation(len(left))[:n_way]
+                else: new = [o['position'] for o in clf.suggest(pool.whole[left], n_way)]
+                rows = np.concatenate([rows, left[new]])
+                clf.fit(pool.whole[rows], pool.labels[rows])
+            right = 100*clf.score(asked.whole, asked.labels)
+            for key, value in ((name, right), (f'{name}, classes', len(clf.classes_))):
+                found.setdefault(key, []).append(round(float(value), 2))
+    return found
+
+
 def small_tasks(bank, encoder, n_tasks=500):
     "Percent right of each task of five classes, by rule and pictures a class"
     found, rng, n_classes = {}, np.random.default_rng(0), len(np.unique(bank.labels))
@@ -248,6 +270,7 @@ if __name__ == '__main__':
                                        known.get('accuracy', {}))
         measured('trust', [*few_pictures, (81, 2), (81, 5)], trust, train, test)
         measured('learning', [*product((5, 20, 81), (1, 2, 5)), (20, 10)], learning, train, test)
+        measured('suggested', product((5, 20), (1, 2, 5)), suggested, train, test)
         measured('beside', product((5, 8, 20, 81), (1, 2, 3, 5, 10)), beside, train, test)
         measured('shelf', [(81, 2), (81, 5)],
                  lambda *args: trust(*args, drawn['shelf']), train, test)
