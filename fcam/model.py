@@ -29,7 +29,7 @@ from .encoder import n_features_of, ResNet12
 from .encoders.cells import cells_of, frozen_encoder, Projection
 from .encoders.named import NamedEncoder, weights_checksum
 from .episodes import image_lists, Task
-from .evaluate import Accuracy, embed, evaluate, task_features
+from .evaluate import Accuracy, embed, evaluate, FreshFeatures, task_features
 from .images.pixels import channels_first, enough_pixels, load_image, shrink_image
 from .images.store import ImageStore
 from .metric import AdaptiveMetric, CosineMetric, EMDMetric, EuclideanMetric
@@ -71,7 +71,7 @@ class FCAM(nn.Module):
         return self.patches.settings()
     def sets(self,
         store:ImageStore, # of pictures
-        **options, # of `accuracies`
+        **options, # of `features`
     )->tuple: # the store, and how its pictures become patches with these options
         "From what features are made with the encoder"
         changes = {name: options.get(name) for name in ('n_patches', 'crops')}
@@ -101,13 +101,9 @@ def check_unseen(self:FCAM,
             f'{seen[0]!r}: give its test classes, or allow_seen=True if you mean it')
 
 @patch
-def accuracies(self:FCAM,
+def features(self:FCAM,
     store:ImageStore, # images of the classes to classify
-    tasks:list, # of `Task`, a column each; the default number of episodes is the model's `n_test`
-    rules:dict, # name to a metric, or to a baseline or its name
-    structured:bool=None, # structured FC; default: for the model's metric and more than one shot
-    emd_episodes:int=None, # at most so many for exact transport and slow baselines; default: all
-    features=None, # as an earlier call returned them; default: made by the five that follow
+    tasks:list, # of `Task`, whose images are embedded; as for `accuracies`
     n_views:int=None, # draws of the patches of an image, unless `fresh`; default: the model's
     fresh:bool=False, # new crops for every episode, in place of views
     n_patches:int=None, # n: patches of an image; default: the model's
@@ -115,16 +111,26 @@ def accuracies(self:FCAM,
     mirror:bool=False, # features averaged over a patch and its mirror image
     allow_seen:bool=False, # also classes of its own training and validation
     progress:bool=False, # show a bar
-)->tuple: # `{name: {'1-shot': Accuracy}}`, and the features
-    "What all options of an accuracy mean: several rules on the same features and episodes"
+)->FreshFeatures: # or a `FeatureBank`, where crops are not fresh
+    "The features of the images of tasks; `ValueError` for too few images or seen classes"
     if not allow_seen: self.check_unseen(store)
+    sets = self.sets(store, n_patches=n_patches, crops=crops, n_views=n_views, fresh=fresh,
+                     mirror=mirror, progress=progress)
+    return task_features(self.encoder, *sets, [task.counted(self.n_test) for task in tasks],
+        n_views=self.n_views if n_views is None else n_views, fresh=fresh, mirror=mirror,
+        progress=progress, precision=self.chosen_precision())
+
+@patch
+def accuracies(self:FCAM,
+    features:FreshFeatures, # of the model's `features`
+    tasks:list, # of `Task`, a column each; the default number of episodes is the model's `n_test`
+    rules:dict, # name to a metric, or to a baseline or its name
+    structured:bool=None, # structured FC; default: for the model's metric and more than one shot
+    emd_episodes:int=None, # at most so many for exact transport and slow baselines; default: all
+    progress:bool=False, # show a bar
+)->dict: # `{name: {'1-shot': Accuracy}}`
+    "The accuracy of several rules on the same features and episodes"
     tasks, found = [task.counted(self.n_test) for task in tasks], {}
-    if features is None:
-        sets = self.sets(store, n_patches=n_patches, crops=crops, n_views=n_views, fresh=fresh,
-                         mirror=mirror, progress=progress)
-        features = task_features(self.encoder, *sets, tasks, fresh=fresh, mirror=mirror,
-            n_views=self.n_views if n_views is None else n_views, progress=progress,
-            precision=self.chosen_precision())
     for name, rule in rules.items():
         slow, found[name] = getattr(rule, 'slow', isinstance(rule, EMDMetric)), {}
         for task in tasks:
@@ -133,23 +139,25 @@ def accuracies(self:FCAM,
             trained = task.n_shot > 1 and rule is self.metric if structured is None else structured
             found[name][f'{task.n_shot}-shot'] = evaluate(rule, features, task, progress=progress,
                 structured=trained, sfc=self.sfc if trained else None)
-    return found, features
+    return found
 
 @patch
-@delegates(FCAM.accuracies, but=['features', 'emd_episodes'])
+@delegates(FCAM.features)
 @delegates(Task, keep=True)
 def accuracy(self:FCAM,
     store:ImageStore, # images of the classes to classify
     task:Task=None, # which episodes; default: a `Task` of the fields that are given by name
     baseline:str=None, # in place of the metric: a name in `baselines()`, or a rule
-    **kwargs, # fields of the `Task`, and options of `FCAM.accuracies`
+    structured:bool=None, # structured FC; default: for the model's metric and more than one shot
+    **kwargs, # fields of the `Task`, and options of `FCAM.features`
 )->Accuracy: # percent
     "Accuracy over episodes with its 95 % interval; `ValueError` for too few or seen classes"
     given = {field.name: kwargs.pop(field.name) for field in fields(Task) if field.name in kwargs}
     task, rule = replace(task or Task(), **given), self.metric if baseline is None else baseline
-    found, _ = self.accuracies(store, [task], dict(own=rule), **kwargs)
+    features, progress = self.features(store, [task], **kwargs), kwargs.get('progress', False)
+    found = self.accuracies(features, [task], dict(own=rule), structured, progress=progress)
     return found['own'][f'{task.n_shot}-shot']
-FCAM.accuracies.__delwrap__ = Task    # where fastcore finds the comments of the fields
+FCAM.features.__delwrap__ = Task      # where fastcore finds the comments of the fields
 
 # %% ../nbs/10_model.ipynb #949f0cf6
 saved_kinds = dict( # classes that a config can name, by its section; a user may add some

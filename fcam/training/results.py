@@ -110,23 +110,24 @@ def results_table(
     n_test = list(models.values())[-1].n_test
     tasks = result_tasks(store, shots, n_episodes, n_query, seed=seed, n_test=n_test)
     many = [task for task in tasks if task.n_shot > 1]
-    how = dict(structured=False if every else None, emd_episodes=emd_episodes, allow_seen=True)
+    how = dict(structured=False if every else None, emd_episodes=emd_episodes)
     for stage in with_bar([*models], progress):
         model = models[stage]
         about = weights_checksum(model.encoder), repr(model.patches), model.n_views
         if features is None or (*about, model.chosen_precision()) != of_features:
             features, of_features = None, (*about, model.chosen_precision())    # one at a time
+            features = model.features(store, tasks, allow_seen=True)
             own_rules = [_with_mean(rule, model, train) for rule in rules]
             plain = _plain_rules(model, emd_episodes) if every else dict(prototype=CosineMetric())
             plain |= {rule.label: rule for rule in own_rules}
-            plain, features = model.accuracies(store, tasks, plain, **how)
+            plain = model.accuracies(features, tasks, plain, **how)
         name = rule_name(model) + ', structured FC'*(bool(many) and not every)
-        own, _ = model.accuracies(store, tasks, {name: model.metric}, features=features, **how)
+        own = model.accuracies(features, tasks, {name: model.metric}, **how)
         rows += [dict(stage=stage, metric=k) | o for k, o in (plain | own).items()]
     if many and every:
         name += ', structured FC'
-        trained, _ = model.accuracies(store, many, {name: model.metric}, features=features,
-                                      **how | dict(structured=True))
+        trained = model.accuracies(features, many, {name: model.metric},
+                                   **how | dict(structured=True))
         rows.append(dict(stage=stage, metric=name) | [*own.values()][0] | trained[name])
     table = DataFrame(rows)
     table.attrs = dict(n_way=tasks[0].n_way, n_query=tasks[0].n_query)
@@ -135,7 +136,7 @@ def results_table(
     return table
 
 # %% ../../nbs/training/results.ipynb #00d9d759
-@delegates(FCAM.accuracies, but=['features'])
+@delegates(FCAM.features)
 def task_table(
     model:FCAM, # with its metric, patches and views
     store:ImageStore, # images of the test classes
@@ -145,17 +146,17 @@ def task_table(
     structured:bool=None, # structured FC for the metric; default: for more than one shot
     emd_episodes:int=600, # at most so many for slow baselines
     mirror:bool=False, # features averaged over a patch and its mirror image
-    **kwargs, # more options of `FCAM.accuracies`
+    **kwargs, # more options of `FCAM.features`
 )->DataFrame: # a row each, of names and `Accuracy`; its `attrs` hold the task
     "The accuracy of the model's metric, then of baselines, on the same features and episodes"
     rules, task = chosen_rules(baselines, emd_episodes), task.counted(model.n_test)
     if structured is None: structured = task.n_shot > 1
     name = rule_name(model) + ', structured FC'*structured
-    rows, features = model.accuracies(store, [task], {name: model.metric}, structured=structured,
-                                      mirror=mirror, **kwargs)
+    features = model.features(store, [task], mirror=mirror, **kwargs)
+    rows = model.accuracies(features, [task], {name: model.metric}, structured=structured,
+                            progress=kwargs.get('progress', False))
     rules = {rule.label: rule for rule in (_with_mean(o, model, train, mirror) for o in rules)}
-    rows |= model.accuracies(store, [task], rules, emd_episodes=emd_episodes, features=features,
-                             allow_seen=True)[0]
+    rows |= model.accuracies(features, [task], rules, emd_episodes=emd_episodes)
     table = DataFrame([dict(metric=rule) | scores for rule, scores in rows.items()])
     table.attrs = asdict(task) | dict(structured=structured, mirror=mirror,
                                       n_views=getattr(features, 'n_views', None))
