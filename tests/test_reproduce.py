@@ -41,7 +41,7 @@ def test_mistakes_and_list(tmp_path):
     code, out, err = call(tmp_path, 'ablation', '--rows', '12')
     assert code == 2 and 'is no row of ablation' in err and 'Traceback' not in err, out + err
     code, out, _ = call(tmp_path, 'list')
-    assert code == 0 and 'kl_ukd: ' in out and not list(tmp_path.iterdir())
+    assert code == 0 and 'divergence: ' in out and not list(tmp_path.iterdir())
 
 def test_two_seeds_at_once(tmp_path):
     words = 'tsne', '--size', 'tiny', '--seeds', '2', '--rows', '1', '--precision', 'float32', '--device', 'cpu'

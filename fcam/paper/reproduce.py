@@ -35,11 +35,14 @@ sizes = dict(
     full=Size(None, _paper, None, True, 'the preset of the benchmark, for a GPU'))
 
 # %% ../../nbs/paper/reproduce.ipynb #f55750b2
+_by_page = dict(divergence='kl_ukd', clusters='tsne', global_classifiers='global')
+_pages = {name: page for page, name in _by_page.items()}       # whose name is another
+
 def experiment_list()->str:
-    "The experiments with their claims, rows and number"
+    "The experiments by the names of their pages, with claims, rows and number"
     lines = []
     for one in experiments.values():
-        lines += [f'{one.name}: {one.claim} ({one.place})']
+        lines += [f'{_pages.get(one.name, one.name)}: {one.claim} ({one.place})']
         lines += [f'  {i + 1:2} {row.name}' for i, row in enumerate(one.rows)]
     return '\n'.join(lines)
 
@@ -90,6 +93,7 @@ def _preset(data, size, options):
 def _reports(options):
     "The log, and a `Report` of each experiment that the options name"
     name, size = options['name'], options.get('size', 'small')
+    name = _by_page.get(name, name)
     names = list(experiments) if name == 'all' else [name]
     rows = {one: row_names(experiments[one], options.get('rows')) for one in names}
     out = user_path(options.get('out', 'runs/reproduce'))
@@ -162,7 +166,7 @@ def fcam_reproduce(
     print(experiment_list())
 
 reproduce_command = make_command(fcam_reproduce, '\n\n'.join([
-    listing('experiments', {name: f'{one.place}: {one.claim}'
+    listing('experiments', {_pages.get(name, name): f'{one.place}: {one.claim}'
                             for name, one in experiments.items()}),
     listing('sizes', {name: one.what for name, one in sizes.items()})]),
-    option_limits | dict(size=tuple(sizes), name=('all', 'list', *experiments)))
+    option_limits | dict(size=tuple(sizes), name=('all', 'list', *experiments, *_by_page)))
