@@ -71,7 +71,8 @@ class Report:
         source = benchmark if benchmark in one.paper else next(iter(one.paper), None)
         paper = one.paper.get(source, {})                      # the first where there is no other
         rows = [_row_result(self, row, paper) for row in one.rows if row.name in self.values]
-        claims = _claim_results(lab.differences(one, self.values), rows, paper)
+        claims = _claim_results(lab.differences(one, self.values), rows, paper,
+                                lab.preset.settings())
         parts = {part['folder']: part for row in rows for part in row['trainings']}.values()
         seconds = sum(part['seconds'] for part in parts) + sum(row['seconds'] for row in rows)
         done = min((len(o) for o in self.values.values()), default=0)
@@ -115,7 +116,7 @@ def _row_result(report, row, paper):
                 paper=paper.get(row.name, {}), ours=columns, trainings=trainings,
                 seconds=round(seconds, 1))
 
-def _claim_results(differences, rows, paper):
+def _claim_results(differences, rows, paper, settings):
     "Each difference, with all that its interval and its verdict need, and the paper's"
     ours, claims = {row['name']: row['ours'] for row in rows}, []
     for claim, column, difference in differences:
@@ -127,7 +128,8 @@ def _claim_results(differences, rows, paper):
             scaled = theirs*(100 - ours[claim.than][than_column]['mean'])/(100 - printed[1])
         primary = claim.primary and not any(one['primary'] for one in claims)
         claims.append(dict(claim=str(claim), says=claim.says, ours=claim.ours, primary=primary,
-            theorem=claim.theorem, column=column, paper=theirs, paper_scaled=scaled,
+            theorem=claim.theorem, control=claim.control, parts=claim.parts,
+            share=claim.share(settings), column=column, paper=theirs, paper_scaled=scaled,
             mean=difference.mean, half=difference.half, difference=asdict(difference),
             p=difference.p, p_paper=None if scaled is None else difference.p_of(scaled)))
     for p in ('p', 'p_paper'):                                 # of zero, of the paper's difference

@@ -1,7 +1,9 @@
-"""The claims of README, word by word and number by number, computed again from the records: `python nbs/results/recompute.py`
+"""The claims of Results, word by word and number by number, computed again from the records: `python nbs/results/recompute.py`
 
 It shares no code with the package. A record has, for each difference and training, the mean and the deviation over the tasks; from
-these come differences, intervals and both tests, from its rows the paper's difference at our error, and from all that the words."""
+these come differences, intervals and both tests, from its rows the paper's difference at our error, and from all that the words; from
+its settings, which claims were not tested. The gain of both parts at the published width is split by the answers of each task. Each
+interval of README and Results is looked for in all records."""
 import json
 import re
 import sys
@@ -13,7 +15,7 @@ from scipy.stats import t
 
 here = Path(__file__).resolve().parent
 pages = {'divergence': 'kl_ukd', 'clusters': 'tsne', 'global_classifiers': 'global'} # page to experiment, where they differ
-cell_parts = re.compile(r'(?:; (?P<claim>[^*;]+): )?\*\*(?P<word>\w+)(?P<above>, above 0)?\*\*(?:\\\*)? (?P<mean>[+-][\d.]+) ± (?P<half>[\d.]+)'
+cell_parts = re.compile(r'(?:; (?P<claim>[^*;]+): )?\*\*(?P<word>not tested|\w+)(?P<above>, above 0)?\*\*(?:\\\*)? (?P<mean>[+-][\d.]+) ± (?P<half>[\d.]+)'
                         r'(?: \(paper (?P<paper>[+-][\d.]+)\))?(?:, (?P<n>one|\d+) trainings?)?')
 
 def tested(difference, value):
@@ -49,6 +51,13 @@ def corrected(p_values):
     found = [min(1, p*(len(ranked) - i)) for i, p in enumerate(ranked)]
     return [p if p is None else max(found[:ranked.index(p) + 1]) for p in p_values]
 
+def share_of_steps(record, parts):
+    "Of the paper's: 240 epochs of 300 steps of calibration, 200 of 50 of meta-training, the module alone and jointly; the smaller"
+    s = record['settings']
+    steps = {'calibration': (s['calibration_epochs']*(s['pretrain_iters'] or 300), 72_000),
+             'meta-training': ((s['module_epochs'] + s['joint_epochs'])*s['n_iters'], 10_000)}
+    return min([done/paper for done, paper in (steps[part] for part in parts)], default=1)
+
 def recomputed(record):
     "Each difference by its name and column: mean, half of the interval, the paper's, and the word"
     claims, found = record['claims'], {}
@@ -64,8 +73,9 @@ def recomputed(record):
         above, below = (p is not None and p < 0.05 and sign*mean > 0 for sign in (1, -1))
         under_paper = p_paper is not None and p_paper < 0.05 and mean < paper
         word = 'reversed' if below else 'open' if paper is None else [['open', 'absent'], ['holds', 'smaller']][above][under_paper]
+        if one['parts'] and share_of_steps(record, one['parts']) < 0.1: word = 'not tested'
         if one.get('theorem'): word = 'theorem'
-        found[one['claim'], one['column']] = dict(mean=mean, half=half_and_p[0], paper=paper, word=word, ours=one['ours'],
+        found[one['claim'], one['column']] = dict(mean=mean, half=half_and_p[0], paper=paper, word=word, ours=one['ours'], control=one['control'],
                                                   above=above and word == 'open', n=len(one['difference']['means']))
     return found
 
@@ -91,6 +101,10 @@ def mistakes(text, records):
             others = {claim: one for (claim, c), one in known.items() if c == column and claim.startswith('FCAM above ')
                       and claim != name and not one['ours']}
             expected += [(worst, others[worst]) for worst in sorted(others, key=lambda claim: others[claim]['mean'])[:1]]
+        control = expected[0][1] and expected[0][1]['control']         # the same but for the part that the claim is about
+        if control:
+            control = f'{name.split(" above ")[0]} above {control}'
+            if (control, column) in known: expected.append((control, known[control, column]))
         said = [part.groupdict() for part in cell_parts.finditer(cell)]
         def same(one, claim, found):
             digits = len(one['half'].split('.')[1])
@@ -100,13 +114,58 @@ def mistakes(text, records):
                     and one['paper'] == paper and (one['paper'] is None) == (found['paper'] is None)
                     and (claim or (one['n'] or '3') == str(found['n']).replace('1', 'one')))
         right = cell == '–' if expected[0][1] is None else len(said) == len(expected) and all(
-            same(one, *two) for one, two in zip(said, expected))
+            same(one, *two) for one, two in zip(said, expected)) and bool(control and len(expected) == 1) == ('control not run' in cell)
         wrong += not right
         print('as recomputed' if right else f'DIFFERS from {expected}', '|', data, '|', name, '|', cell)
     return wrong, len(cells)
 
+def split_of_gain(gpu, column):
+    "Both parts above neither at the published width, on the same tasks: averaging, soft labels, and the metric (each minus its cosine)"
+    rows = {name: [[int(n)/0.75 for n in one['right'][column].split(',')] for one in trainings] for name, trainings in gpu['rows'].items()}
+    averaged, soft = 'L_CE alone, averaged', 'soft labels, teacher'
+    parts = dict(whole={'both': 1, 'neither': -1}, averaging={averaged: 1, 'warm-up': -1}, soft_labels={soft: 1, averaged: -1},
+                 metric={'both': 1, soft: -1, 'neither': -1, 'warm-up': 1})
+    def difference(signs):
+        trainings = [[sum(values) for values in zip(*([sign*v for v in rows[name][i]] for name, sign in signs.items()))] for i in range(4)]
+        of_all = dict(means=[*map(fmean, trainings)], deviations=[*map(stdev, trainings)], n_tasks=[*map(len, trainings)], same_encoder=False)
+        return fmean(of_all['means']), tested(of_all, 0.)[0]
+    return {name: difference(signs) for name, signs in parts.items()}
+
+def known_intervals(files):
+    "Each mean with its interval, in all records: fields of that name, pairs of numbers, and the split of the gain"
+    found = [pair for column in ('1-shot', '5-shot') for pair in split_of_gain(files['published_width_gpu'], column).values()]
+    def walk(one):
+        if isinstance(one, dict):
+            half = one.get('half', one.get('ci95'))
+            if 'mean' in one and half is not None: found.append((one['mean'], half))
+            if {'means', 'deviations', 'n_tasks'} <= one.keys(): found.append((fmean(one['means']), tested(one, 0.)[0]))
+            for value in one.values(): walk(value)
+        elif isinstance(one, list):
+            if len(one) == 2 and all(isinstance(value, float) for value in one): found.append(tuple(one))
+            for value in one: walk(value)
+    walk(files)
+    return [(mean, half) for mean, half in found if half is not None]
+
+def not_in_records(text, files):
+    "Intervals of a text, such as 1.16 ± 0.71, that are in no record, however it is signed and rounded"
+    known = known_intervals(files)
+    def is_known(mean, half):
+        digits = [len(number.split('.')[1]) for number in (mean, half)]
+        return any(f'{abs(a):.{digits[0]}f}' == mean and f'{b:.{digits[1]}f}' == half for a, b in known)
+    return [f'{mean} ± {half}' for mean, half in re.findall(r'(\d+\.\d+) ± (\d+\.\d+)', text) if not is_known(mean, half)]
+
+def texts():
+    "README, and what Results says: its text and what its cells print"
+    cells = json.loads((here.parent/'all_results.ipynb').read_text(encoding='utf-8'))['cells']
+    shown = [''.join(cell['source']) for cell in cells if cell['cell_type'] == 'markdown']
+    shown += [''.join(o.get('data', {}).get('text/markdown', '')) for cell in cells for o in cell.get('outputs', [])]
+    return (here.parents[1]/'README.md').read_text(encoding='utf-8'), '\n\n'.join(shown)
+
 if __name__ == '__main__':
     known = {path.stem: json.loads(path.read_text(encoding='utf-8')) for path in (here/'claims').glob('*.json')}
-    wrong, n = mistakes((here.parents[1]/'README.md').read_text(encoding='utf-8'), known)
-    print(f'{n - wrong} of {n} cells are what the records give')
-    sys.exit(bool(wrong or not n))
+    files = known | {path.stem: json.loads(path.read_text(encoding='utf-8')) for path in here.glob('*.json')}
+    readme, results = texts()
+    wrong, n = mistakes(results, known)
+    lost = not_in_records(readme + results, files)
+    print(f'{n - wrong} of {n} cells are what the records give; intervals in no record: {lost or "none"}')
+    sys.exit(bool(wrong or not n or lost))
