@@ -281,6 +281,16 @@ def test_readme_writer(tmp_path):
 
 def test_readme_is_finished(): assert 'TODO' not in (root/'README.md').read_text(encoding='utf-8')
 
+def n_words(text):
+    "Words that somebody reads: no code, addresses, texts of pictures"
+    for pattern in (r'```.*?```', r'<!--.*?-->', r'!\[[^\]]*\]\([^)]*\)', r'(?<=\])\([^)]*\)'): text = re.sub(pattern, '', text, flags=re.S)
+    return sum(bool(re.search(r'\w', word)) for word in re.split(r'[\s|]+', text))
+
+def test_readme_is_short():
+    text = (root/'README.md').read_text(encoding='utf-8')
+    assert n_words('[one](two.html) **three** | 4 | ```five``` ![six](seven.png) -') == 3
+    assert n_words(text[:text.index('## Commands')]) <= 800 and n_words(text) <= 1100
+
 def test_readme_names_exist():
     "The Python of the README parses, and what it imports is there"
     blocks = python_block.findall((root/'README.md').read_text(encoding='utf-8'))
