@@ -78,8 +78,8 @@ def binary_cascade(
 
 # %% ../nbs/01_losses.ipynb #3dc9afcc
 def cascade_kl(
-    student:Tensor, # `(batch, n_classes)`, the student's logits
-    teacher:Tensor, # `(batch, n_classes)`, the teacher's logits; detach them to stop their gradient
+    student:Tensor, # `(batch, n_classes)`, the student's logits: finite, -1e4 in place of -inf
+    teacher:Tensor, # the same of the teacher; detach them to stop their gradient
     temperature:float=1., # > 0, of the weights alone: 1 is the classical KL, `math.inf` UniCon KL
     reduction:str='mean', # 'mean' (over the batch), 'sum' or 'none'
 )->Tensor: # scalar, or `(batch,)` for 'none'; at least float32, >= 0 up to rounding
@@ -97,8 +97,8 @@ def cascade_kl(
 
 # %% ../nbs/01_losses.ipynb #f9e1d383
 def unicon_kl(
-    student:Tensor, # `(batch, n_classes)`, the student's logits
-    teacher:Tensor, # `(batch, n_classes)`, the teacher's logits; detach them to stop their gradient
+    student:Tensor, # `(batch, n_classes)`, the student's logits: finite, -1e4 in place of -inf
+    teacher:Tensor, # the same of the teacher; detach them to stop their gradient
     reduction:str='mean', # 'mean' (over the batch), 'sum' or 'none'
 )->Tensor: # scalar, or `(batch,)` for 'none'; at least float32, >= 0 up to rounding
     "UKD(teacher || student), equation (11): fixed weights (n_classes - i + 1) / n_classes"

@@ -104,7 +104,7 @@ def sinkhorn(
     max_iter:int=1000, # cap on sweeps and Newton steps; `SinkhornWarning` when it is hit
     check:bool=True, # look at the values and at the errors left (this makes a GPU wait)
 )->Tensor: # `(..., n, m)`, float32 or float64
-    "Entropic transport plan, equation (14), with gradients in all four; `ValueError` for bad input"
+    "Plan, equation (14), with gradients, in float32 sure in `cost`; `ValueError` for bad input"
     settings = dict(tol=tol, max_iter=max_iter, check=check)
     return _apply(_Plan, cost, r, c, eps, **settings, wanted='plan').contiguous()
 
@@ -117,8 +117,8 @@ def transport_score(
     tol:float|None=None, # L1 marginal error to reach; default: as for `sinkhorn`
     max_iter:int=1000, # cap on sweeps and Newton steps; `SinkhornWarning` when it is hit
     check:bool=True, # look at the values and at the errors left (this makes a GPU wait)
-)->Tensor: # `(...)`, float32 or float64
-    "Sum of `(1-cost)*plan`, equation (18), with gradients in all four; `ValueError` for bad input"
+)->Tensor: # `(...)`, the sum of `(1-cost)*plan`, float32 or float64
+    "Score, equation (18), with gradients, in float32 sure in `cost`; `ValueError` for bad input"
     leaves = [x for x in (cost, r, c, eps) if isinstance(x, Tensor) and x.requires_grad]
     wanted = 'gradients' if leaves and torch.is_grad_enabled() else 'score'
     settings = dict(tol=tol, max_iter=max_iter, check=check)

@@ -7,6 +7,7 @@ __all__ = ['chosen_numbers', 'experiments']
 
 # %% ../../nbs/paper/claims.ipynb #7cbc91e7
 from dataclasses import replace
+from functools import partial
 
 from .experiments import Claim, Experiment, Row
 
@@ -87,7 +88,9 @@ _comparison = Experiment('comparison',
 
 # %% ../../nbs/paper/claims.ipynb #aaf9ec14
 _none, _emd = dict(calibration_epochs=0), dict(metric='emd')
-_soft, _meta = ('calibration',), ('meta-training',)        # parts of the training
+_soft = partial(Claim, parts=('calibration',))             # claims about a part of the training
+_meta = partial(Claim, parts=('meta-training',))
+_both = partial(Claim, parts=('calibration', 'meta-training'))
 _averaged = 'neither, averaged'
 _ablation = Experiment('ablation',
     'Feature Calibration and the Adaptive Metric each improve on L_CE with EMD, both together '
@@ -98,14 +101,14 @@ _ablation = Experiment('ablation',
         Row('Adaptive Metric, averaged', settings=_plain),
         Row('neither, 25 patches', settings=_none | _emd, test=_many),
         Row('both, 25 patches', test=_many)),
-    claims=(Claim('both', 'neither', primary=True, control=_averaged, parts=_soft + _meta),
-        Claim('both, 25 patches', 'neither, 25 patches', parts=_soft + _meta),
-        Claim('Feature Calibration', 'neither', control=_averaged, parts=_soft,
+    claims=(_both('both', 'neither', primary=True, control=_averaged),
+        _both('both, 25 patches', 'neither, 25 patches'),
+        _soft('Feature Calibration', 'neither', control=_averaged,
               says='Feature Calibration improves on L_CE alone, both with EMD.'),
-        Claim('Adaptive Metric', 'neither', parts=_meta,
+        _meta('Adaptive Metric', 'neither',
               says='The Adaptive Metric improves on EMD, both after L_CE alone.'),
-        Claim('both', 'Feature Calibration', parts=_meta),
-        Claim('both', 'Adaptive Metric', control='Adaptive Metric, averaged', parts=_soft),
+        _meta('both', 'Feature Calibration'),
+        _soft('both', 'Adaptive Metric', control='Adaptive Metric, averaged'),
         *(Claim(row, _averaged, ours=True) for row in ('Feature Calibration', 'both')),
         Claim('both', 'Adaptive Metric, averaged', ours=True, says='In the whole method, soft '
               'labels improve on averaged weights without them (ours).')),
@@ -122,8 +125,8 @@ _kl_ukd = Experiment('kl_ukd',
         Row('classical KL, 25 patches', settings=dict(class_temperature=1.),
             test=_many_means),
         Row('UniCon KL, 25 patches', test=_many_means)),
-    claims=(Claim('UniCon KL', 'classical KL', primary=True, parts=_soft),
-        Claim('UniCon KL, 25 patches', 'classical KL, 25 patches', parts=_soft)), n_seeds=8,
+    claims=(_soft('UniCon KL', 'classical KL', primary=True),
+        _soft('UniCon KL, 25 patches', 'classical KL, 25 patches')), n_seeds=8,
     paper=dict(mini_imagenet=_shots({'classical KL': (69.94, 84.79), 'UniCon KL': (70.47, 85.71)})))
 
 _modulate_module = Experiment('modulate_module',
@@ -133,9 +136,8 @@ _modulate_module = Experiment('modulate_module',
         Row('eps 0.1 for all pairs, 25 patches', settings=dict(metric='fixed'),
             test=_many_means),
         Row('Modulate Module, 25 patches', test=_many_means)),
-    n_seeds=8,
-    claims=(Claim('Modulate Module', 'eps 0.1 for all pairs', primary=True, parts=_meta),
-        Claim('Modulate Module, 25 patches', 'eps 0.1 for all pairs, 25 patches', parts=_meta),
+    n_seeds=8, claims=(_meta('Modulate Module', 'eps 0.1 for all pairs', primary=True),
+        _meta('Modulate Module, 25 patches', 'eps 0.1 for all pairs, 25 patches'),
         Claim('Modulate Module', 'eps 0.02 for all pairs', ours=True)),
     paper=dict(mini_imagenet=_shots({'eps 0.1 for all pairs': (69.69, 85.23),
                                      'Modulate Module': (70.47, 85.71)})))
@@ -152,13 +154,11 @@ _temperature = Experiment('temperature',
     rows=(_curve('T = 1 (classical KL)', 1.), _curve('T = 4', 4.),
           _curve('T = inf (UniCon KL)', float('inf')),
           _curve('T = inf, 25 patches', float('inf'), **_many)),
-    claims=tuple(one._replace(parts=_soft) for one in (
-        Claim('T = inf (UniCon KL)', 'T = inf (UniCon KL)', _end, _start, primary=True),
-        Claim('T = inf (UniCon KL)', 'T = 1 (classical KL)', _end,
+    claims=(_soft('T = inf (UniCon KL)', 'T = inf (UniCon KL)', _end, _start, primary=True),
+        _soft('T = inf (UniCon KL)', 'T = 1 (classical KL)', _end,
               says='The higher the class temperature, the more calibration gains.'),
-        Claim('T = inf (UniCon KL)', 'T = 4', _end),
-        Claim('T = 4', 'T = 1 (classical KL)', _end),
-        Claim('T = inf, 25 patches', 'T = inf, 25 patches', _end, _start))),
+        _soft('T = inf (UniCon KL)', 'T = 4', _end), _soft('T = 4', 'T = 1 (classical KL)', _end),
+        _soft('T = inf, 25 patches', 'T = inf, 25 patches', _end, _start)),
     paper=dict(cub={'T = inf (UniCon KL)': {_start: 70.20, _end: 77.41}}), shots=(1,),
     n_seeds=8)
 
@@ -198,8 +198,8 @@ _global = Experiment('global',
     'Table 6 (global classifiers)',
     rows=(*_global_rows(_before, 'warm-up', _none), *_global_rows(_after, _teacher, {}),
         *_global_rows(', averaged', _teacher, _plain)),
-    claims=(*(Claim(name + _after, name + _before, primary=name == 'Classifier-Baseline',
-                    control=f'{name}, averaged', parts=_soft) for name in _in_table),
+    claims=(*(_soft(name + _after, name + _before, primary=name == 'Classifier-Baseline',
+                    control=f'{name}, averaged') for name in _in_table),
         *(Claim(name + _after, f'{name}, averaged', ours=True) for name in _in_table)),
     paper=dict(mini_imagenet=_shots({name + suffix: numbers for name, pair in _in_table.items()
                                      for suffix, numbers in zip((_before, _after), pair)})))
@@ -233,8 +233,8 @@ _tsne = Experiment('tsne', 'Feature Calibration makes better clusters of new cla
     rows=(Row('before calibration', 'warm-up', measure='clusters'),
         Row('after calibration', _teacher, measure='clusters'),
         Row('L_CE alone, averaged', _teacher, settings=_plain, measure='clusters')),
-    claims=(Claim('after calibration', 'before calibration', primary=True,
-                  control='L_CE alone, averaged', parts=_soft),
+    claims=(_soft('after calibration', 'before calibration', primary=True,
+                  control='L_CE alone, averaged'),
         Claim('after calibration', 'L_CE alone, averaged', ours=True)))
 
 _plans = Experiment('plans',
@@ -243,10 +243,9 @@ _plans = Experiment('plans',
     rows=(Row('EMD', rule='emd', measure='plans'), Row('Adaptive Metric', measure='plans')),
     claims=(Claim('Adaptive Metric', 'EMD', 'spread, similar', theorem=True,
                   says='Plans of entropic transport are smoother than exact ones.'),
-        Claim('Adaptive Metric', 'Adaptive Metric', 'eps, similar', 'eps, dissimilar',
-              primary=True, parts=_meta),
-        Claim('Adaptive Metric', 'Adaptive Metric', 'spread, similar', 'spread, dissimilar',
-              parts=_meta)))
+        _meta('Adaptive Metric', 'Adaptive Metric', 'eps, similar', 'eps, dissimilar',
+              primary=True),
+        _meta('Adaptive Metric', 'Adaptive Metric', 'spread, similar', 'spread, dissimilar')))
 
 # %% ../../nbs/paper/claims.ipynb #54877ef0
 _label = dict(soft_target='label')
@@ -265,7 +264,7 @@ _hard_labels = Experiment('hard_labels',
             test=_many),
         Row('soft labels, teacher, 25 patches', _teacher, 'cosine', test=_many)),
     claims=(Claim('soft labels, teacher', 'L_CE alone', ours=True, primary=True),
-        Claim('soft labels, teacher', 'warm-up', control='L_CE alone, averaged', parts=_soft),
+        _soft('soft labels, teacher', 'warm-up', control='L_CE alone, averaged'),
         Claim('soft labels, teacher', 'hard labels on all crops, averaged', ours=True),
         Claim('soft labels, student', 'hard labels on all crops', ours=True),
         Claim('soft labels, student', 'L_CE alone', ours=True),

@@ -57,11 +57,10 @@ class Claim(NamedTuple):
         settings:dict, # of a `Preset`, by name
     )->float: # 1 where the claim is about no part
         "Steps of these parts by the paper's, 240 epochs of 300 and 200 of 50: the smallest share"
-        calibration, module, joint = (settings[f'{name}_epochs'] for name in (
-            'calibration', 'module', 'joint'))
-        done = {'calibration': calibration*(settings['pretrain_iters'] or 300)/(240*300),
-                'meta-training': (module + joint)*settings['n_iters']/(200*50)}
-        return min((done[name] for name in self.parts), default=1.)
+        epochs = {part: sum(settings[name] for name in _epochs_of[part]) for part in self.parts}
+        steps = {'calibration': (settings['pretrain_iters'] or 300)/72_000,
+                 'meta-training': settings['n_iters']/10_000}
+        return min((n*steps[part] for part, n in epochs.items()), default=1.)
 
 # %% ../../nbs/paper/experiments.ipynb #c26b953e
 @dataclass(frozen=True)
@@ -167,12 +166,8 @@ class Difference:
         "Half the width of the 95 % interval: the wider of the two; None where nothing is known"
         from scipy.stats import t
         return max((float(t.ppf(0.975, n))*error for error, n in self.errors), default=None)
-    @property
-    def p(self):
-        "As `p_of` zero"
-        return self.p_of(0.)
     def p_of(self,
-        value:float, # in truth
+        value:float=0., # in truth
     )->float: # the larger of the two tests; None where nothing is known
         "Two-sided p-value of a mean as far from `value` as this one"
         from scipy.stats import t

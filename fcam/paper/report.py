@@ -10,9 +10,11 @@ import json
 import re
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 
+import fcam
 from ..core.files import write_file, write_json
-from .experiments import encoder_of, Experiment, holm, mean_interval
+from .experiments import digest, encoder_of, Experiment, holm, mean_interval
 from .experiments import paired_difference, stages, training_of, transport_rules
 from .experiments import verdict, verdict_text
 from .laboratory import Laboratory, read_training
@@ -76,6 +78,8 @@ class Report:
         parts = {part['folder']: part for row in rows for part in row['trainings']}.values()
         seconds = sum(part['seconds'] for part in parts) + sum(row['seconds'] for row in rows)
         done = min((len(o) for o in self.values.values()), default=0)
+        modules = [path.read_text(encoding='utf-8')            # where a commit is a clone's
+                   for path in sorted(Path(fcam.__file__).parent.rglob('*.py'))]
         return dict(experiment=one.name, claim=one.claim, place=one.place, note=one.note,
             claims=claims, rows=rows, equal_rows=_equal_rows(self.values),
             left_out=self.left_out, paper_on=source, size=self.size,
@@ -83,7 +87,8 @@ class Report:
             settings=lab.preset.settings(), data={k: str(v) for k, v in lab.data.items()},
             fingerprints=lab.fingerprints,
             precision=', '.join(sorted({part['precision'] for part in parts})),
-            machine=machine(lab.device), seconds=round(seconds, 1),
+            machine=machine(lab.device), source=digest(*modules),
+            seconds=round(seconds, 1),
             date=datetime.now().astimezone().isoformat(timespec='seconds')) | self.more
 
 # %% ../../nbs/paper/report.ipynb #8b7a8794
@@ -131,7 +136,7 @@ def _claim_results(differences, rows, paper, settings):
             theorem=claim.theorem, control=claim.control, parts=claim.parts,
             share=claim.share(settings), column=column, paper=theirs, paper_scaled=scaled,
             mean=difference.mean, half=difference.half, difference=asdict(difference),
-            p=difference.p, p_paper=None if scaled is None else difference.p_of(scaled)))
+            p=difference.p_of(), p_paper=None if scaled is None else difference.p_of(scaled)))
     for p in ('p', 'p_paper'):                                 # of zero, of the paper's difference
         explored = [one for one in claims if not one['primary'] and one[p] is not None]
         corrected = iter(holm([one[p] for one in explored]))
@@ -198,7 +203,7 @@ def _row_table(rows):
     printed = [name for name in columns if any(name in row['paper'] for row in rows)]
     header, table = ['row'], []
     for row in rows:
-        table.append([row['name'] + kept_starts(row) + ' (near chance)'*is_near_chance(row)])
+        table.append([row['name'] + kept_starts(row) + ' (below 25 %)'*is_near_chance(row)])
     for name in columns:
         header += [f'{name}, paper']*(name in printed) + [name]
         for row, cells in zip(rows, table):
@@ -233,7 +238,6 @@ def _conditions(result):
     counts = {name: o['n'] for name, o in result['rows'][0]['ours'].items()}
     tasks = ', '.join(f'{n} {name}' for name, n in counts.items() if name.endswith('-shot'))
     tasks = tasks or f'{max(counts.values())} values a column'
-    near = 'Near chance: below 25 %. '*any(map(is_near_chance, result['rows']))
     single = ', over the tasks: one training gives no interval of a difference'
     single *= len(result['seeds']) == 1
     device = result['machine'].get('gpu', result['machine']['processor'])
@@ -242,12 +246,12 @@ def _conditions(result):
             f'{result["precision"]} on {device}, '
             f'{libraries}. In bold the primary difference. Holds: above zero, not below the '
             "paper's; smaller: above zero, below the paper's; absent: zero is possible, "
-            "the paper's is not; open: both are, or the paper has no number; reversed: below zero. "
-            'The words of all but the primary one are corrected for their number (Holm), intervals '
-            'are not. '
-            "Behind the paper's differences, in brackets, the same share of the error "
-            f'here. "At its start": that stage saved the weights with which it began. Intervals '
-            f'are 95 %{single}. {near}{result["note"]}'.strip())
+            "the paper's is not; open: both are, or the paper has no number; reversed: below zero; "
+            "not tested: the part in question had less than a tenth of the paper's steps. Words of "
+            'all but the primary one are corrected for their number (Holm), intervals are not. '
+            "Behind the paper's differences, in brackets, the same share of the error here. "
+            '"At its start": that stage saved the weights with which it began. Intervals are '
+            f'95 %{single}. {result["note"]}'.strip())
 
 def report_text(
     result:dict, # of `Report.result`

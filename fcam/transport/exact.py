@@ -24,7 +24,8 @@ def exact_plan(
     lead, (n, m) = check_problem(cost, r, c, eps=1.), cost.shape[-2:]
     def flat(x, *size): return x.cpu().double().expand(*lead, *size).reshape(-1, *size).contiguous()
     def share(x): return (x/x.sum(-1, keepdim=True)).numpy()
-    problems = zip(share(flat(r, n)), share(flat(c, m)), flat(cost, n, m).numpy())
+    least = cost.amin((-2, -1), keepdim=True).clamp(max=0)     # POT finds none far below zero
+    problems = zip(share(flat(r, n)), share(flat(c, m)), flat(cost - least, n, m).numpy())
     less = dict(center_dual=False, check_marginals=False)      # what the plan does not need
     plans = [emd(*problem, numItermax=1_000_000, **less) for problem in problems]
     return torch.from_numpy(np.array(plans)).reshape(*lead, n, m).to(cost)
