@@ -144,7 +144,7 @@ def test_pages_say_what_the_records_say(path):
 def test_functions_of_the_pages(monkeypatch, tmp_path):
     "Columns for data sets, the published width first, dashes, marks of machines and trainings, the best rival, a figure"
     monkeypatch.syspath_prepend(nbs/'paper'/'tables')
-    from pages import claims_table, declared_rows, plot_claims, read_results, result_page
+    from pages import claims_table, declared_rows, is_near_chance, plot_claims, read_results, result_page
     assert '| classical KL | class_temperature 1.0 | joint | own |' in declared_rows(experiments['kl_ukd'])
     results = read_results(nbs/'results'/'claims', 'comparison')
     record = results['omniglot']
@@ -160,6 +160,8 @@ def test_functions_of_the_pages(monkeypatch, tmp_path):
     for name, on in (('glyphs', ' on a processor'), ('omniglot', ' on a GPU')):
         assert f'{on} |' in claims_table(dict(n_patches={name: read_results(nbs/'results'/'claims', 'n_patches')[name]}))
     assert '**reversed** -0.262 ± 0.085 (paper +0.24).' in result_page(results)
+    for (one, five, cost), wanted in (((24.9, 40, 9), True), ((25., 40, 9), False), ((90, 24, 9), True)):
+        assert is_near_chance(dict(ours={'1-shot': dict(mean=one), '5-shot': dict(mean=five), 'ms a task': dict(mean=cost)})) == wanted
     fig = plot_claims(results, '1-shot')
     assert fig.axes[0].get_xlabel() == 'difference in 1-shot (percentage points)' and len(fig.axes) == len(results)
 

@@ -174,7 +174,8 @@ _cross_domain = Experiment('cross_domain',
     paper=dict(mini_imagenet=_shots({'ProtoNet': (50.01, 72.02), 'MatchNet': (51.65, 69.14),
         'cosine classifier': (44.17, 69.01), 'linear classifier': (50.37, 73.30),
         'KNN (DN4)': (50.84, 71.25), 'DeepEMD v2': (54.24, 78.86), 'FCAM': (58.20, 80.92)})),
-    note='Tested on the new classes of the second data set. The paper has mini-ImageNet and CUB.')
+    note='Tested on the new classes of the second data set, where chance has 20 %. The paper has '
+         'mini-ImageNet and CUB.')
 
 # %% ../../nbs/paper/claims.ipynb #c9af5c2c
 _whole = dict(n_patches=1, crops='grid')
