@@ -13,8 +13,10 @@ from scipy.special import expit, logit, softmax
 from scipy.stats import beta, norm
 from torch import Tensor
 
+from .named import baselines
 from .unequal import Bank, class_cosines, ClassScores, fit_temperature, half_of
 from .unequal import hold_out, needs_equal, picture_groups
+from ..core.checks import check_choice, check_count, check_number, check_seed
 from ..metric import AdaptiveMetric
 
 # %% ../../nbs/classifiers/fitted.ipynb #f10cbdc7
@@ -29,6 +31,16 @@ class FittedRule:
     "Labelled features and the rule that classifies by them, with its temperature and threshold"
     rule, whiten, candidates, none_of_these = 'auto', None, None, None     # settings
     seed, verbose = 0, False
+    def check_settings(self,
+        trained:bool, # whether the encoder was trained with the metric, for structured FC
+    ):
+        "`ValueError` for a setting that is none"
+        check_seed(self.seed)
+        if self.candidates is not None: check_count('candidates', self.candidates)
+        if self.none_of_these is not None:
+            check_number('none_of_these', self.none_of_these, '(0, 0.5]')
+        check_choice('rule', self.rule, ('auto', 'metric', 'whole_and_parts',
+                                         *['structured_fc']*trained, *baselines()))
     def fit_rule(self,
         bank:Bank, # with labels
         encoder=None, # has a `metric`, and `sfc` and `score_temperature` or None for these

@@ -4,16 +4,20 @@
 
 # %% auto #0
 __all__ = ['image_files', 'class_folders', 'printable', 'left_out_line', 'check_disjoint', 'read_split', 'existing_folder',
-           'alike_line', 'class_files', 'find_classes', 'folder_layout', 'given_pictures', 'given_classes']
+           'alike_line', 'unknown_line', 'copies', 'class_files', 'find_classes', 'folder_layout', 'given_pictures',
+           'given_classes', 'given_groups', 'check_labels']
 
 # %% ../../nbs/images/folders.ipynb #125900a1
 import json
 import os
 import random
 import warnings
+from contextlib import suppress
 from importlib.resources import files as package_files
 from itertools import combinations
+from numbers import Real
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 from PIL import Image
@@ -26,29 +30,43 @@ _SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.apng', '.bmp', '.dib', 
 
 _SYSTEM = '.', '__', '@eaDir', '$RECYCLE', 'lost+found', 'System Volume'     # folders of systems
 
+def _holds_heic(file):
+    "Whether a file with the suffix of HEIC is what it says; some hold a JPEG"
+    with suppress(OSError), open(file, 'rb') as opened: return opened.read(8)[4:] == b'ftyp'
+    return True
+
 def image_files(
     folder:Path, # of one class; images may lie in folders below
     left_out:dict|None=None, # receives what is left out: reason to paths
 )->list: # paths, sorted
-    "Image files of a class, without hidden ones; `OSError` names a folder that cannot be read"
+    """Image files of a class, without hidden ones; `OSError` names a folder that cannot be read,
+    `ValueError` one with folders more than 100 deep"""
     files, known, heic = [], _SUFFIXES, ('.heic', '.heif')
     found = {} if left_out is None else left_out
-    def unreadable(error): raise error
-    seen = set()                                             # a link may lead to where it lies
-    for path, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
-        if (place := os.path.realpath(path)) in seen: folders[:], names = [], []
-        seen.add(place)
-        folders[:] = sorted(name for name in folders if not name.startswith(_SYSTEM))
-        files += [Path(path)/name for name in names if not name.startswith('.')]
+    seen, waiting = set(), [(Path(folder), 0)]               # a link may lead to where it lies
+    while waiting:
+        (path, depth), within = waiting.pop(), []
+        if depth > 100: raise ValueError(f'{folder} holds folders more than 100 deep: move them')
+        place = os.stat(path)
+        if (place.st_dev, place.st_ino) in seen: continue
+        seen.add((place.st_dev, place.st_ino))
+        for one in os.scandir(path):
+            if one.is_dir(): within += [one.name]*(not one.name.startswith(_SYSTEM))
+            elif not one.name.startswith('.'): files.append(path/one.name)
+        waiting += [(path/name, depth + 1) for name in sorted(within, reverse=True)]
     if any(o.suffix.lower() in heic for o in files):
         from fcam.images.pixels import known_formats        # torch and Pillow, only for these
         if 'HEIF' in known_formats(): known = _SUFFIXES | set(heic)
+    kept = []
     for file in sorted(files):
-        suffix = file.suffix.lower()
-        reason = 'of other kinds'
-        if suffix in heic: reason = 'in HEIC: convert them, or install pillow-heif'
-        if suffix not in known: found.setdefault(reason, []).append(file)
-    return sorted(o for o in files if o.suffix.lower() in known)
+        suffix, reason = file.suffix.lower(), 'of other kinds'
+        if file.exists() and not file.is_file(): reason = 'that are no files but pipes or devices'
+        elif suffix in known: reason = None
+        elif suffix in heic:
+            reason = 'in HEIC: convert them, or install pillow-heif' if _holds_heic(file) else None
+        if reason: found.setdefault(reason, []).append(file)
+        else: kept.append(file)
+    return kept
 
 def class_folders(
     path:Path, # holds one folder per class
@@ -150,10 +168,42 @@ def alike_line(
     "That two names differ only in letter case; empty where none do"
     first = {}
     for name in names:
-        other = first.setdefault(name.casefold(), name)
+        plain = ' '.join(normalize('NFKC', name).casefold().split())
+        other = first.setdefault(plain, name)
         if other != name: return (f'{printable(other)!r} and {printable(name)!r} differ only in '
-            'letter case and count as two classes: if they are one, give both one name')
+            'letter case, spaces or how accents are coded, and count as two classes: if they are '
+            'one, give both one name')
     return ''
+
+def unknown_line(
+    labels, # of pictures
+    classes:list, # that are known
+)->str:
+    "How many labels are of no known class, and whether only their spelling differs; or empty"
+    unknown = [o for o in labels if o not in classes]
+    names = sorted(map(str, {*unknown}))
+    if not names: return ''
+    alike = alike_line([*map(str, classes), *names])
+    return (f'{len(unknown)} of {len(labels)} pictures count as wrong, since their classes are not '
+            f'known: {", ".join(map(printable, names[:3]))}{", ..."*(len(names) > 3)}'
+            + f' ({alike})'*bool(alike))
+
+def copies(
+    digests:list, # of pictures, None where there is none
+    labels, # `(n_pictures,)`
+    n_new:int, # how many of the last are new
+    shown:callable, # gives what the picture at a position is called
+)->list: # of sentences, at most two
+    "Says which pictures are there more than once, of which one at least is new"
+    rows, found = {}, {'in several classes': [], 'several times in one class': []}
+    for i, digest in enumerate(digests):
+        if digest: rows.setdefault(digest, []).append(i)
+    for same in rows.values():
+        if len(same) < 2 or same[-1] < len(digests) - n_new: continue
+        kind = list(found)[len({*labels[same]}) < 2]
+        found[kind].append(', '.join(map(shown, same[:3])))
+    return [f'the same picture {kind}: {"; ".join(o[:3])}' + f'; and {len(o) - 3} more'*(len(o) > 3)
+            for kind, o in found.items() if o]
 
 def class_files(
     path, # holds one folder of images per class
@@ -227,6 +277,15 @@ def folder_layout(
     return {k: {o: files[o] for o in sorted(names)} for k, names in shares.items()}
 
 # %% ../../nbs/images/folders.ipynb #0085d955
+def _is_dataset(X):
+    "Whether it is a `Dataset` of PyTorch, whose items are pairs of a picture and a label"
+    from torch.utils.data import Dataset
+    return isinstance(X, Dataset)
+
+def _items(X):
+    "All that a list, or a dataset that knows its length, holds"
+    return [X[i] for i in range(len(X))] if _is_dataset(X) else list(X)
+
 def given_pictures(
     X, # a folder, a picture of any kind that `load_image` takes, or a list or column of them
 )->list: # of pictures
@@ -239,6 +298,8 @@ def given_pictures(
         if left_out: warnings.warn(left_out_line(left_out), stacklevel=4)
         return found
     if isinstance(X, dict): raise ValueError('X is a dict and no list of pictures: give its values')
+    if hasattr(X, 'dataset'): raise ValueError(
+        f'X is a {type(X).__name__}, which gives batches: give its dataset')
     shape = tuple(getattr(X, 'shape', ()))
     if len(shape) == 2:
         table = np.asarray(X)
@@ -249,13 +310,17 @@ def given_pictures(
     last, first = (len(shape) == 3 and shape[axis] in (1, 3, 4) for axis in (2, 0))
     if first and not last and shape[0] > 1: warnings.warn(f'pixels of shape {shape} are taken for '
         f'one picture, channels first: give list(X) for {shape[0]} grey ones', stacklevel=4)
-    return [X] if one or first or last else list(X)
+    if one or first or last: return [X]
+    if not hasattr(X, '__iter__') and not hasattr(X, '__getitem__'): raise ValueError(
+        f'X is {X!r:.80}: give pictures, a folder of them or a list')
+    return [o[0] if isinstance(o, tuple) and _is_dataset(X) else o for o in _items(X)]
 
 def given_classes(
     X, # as for `given_pictures`, or without `y` a folder of class folders or `{class: pictures}`
     y, # labels, or None
 )->tuple: # pictures, labels, names of groups, and whether those that cannot be read are left out
     "What somebody gives as labelled pictures; a folder within that of the class names a group"
+    if y is None and _is_dataset(X): X, y = zip(*_items(X))
     if y is not None: return (pictures := given_pictures(X)), y, [None]*len(pictures), False
     is_folder = isinstance(X, (str, os.PathLike))
     if not is_folder and not isinstance(X, dict): raise ValueError(
@@ -271,3 +336,26 @@ def given_classes(
     root = user_path(X).absolute()
     below = [Path(file).absolute().relative_to(root).parts[1:-1] for file in pictures]
     return pictures, labels, ['/'.join(names) or None for names in below], True
+
+def given_groups(
+    groups, # a name for each picture
+)->list: # of text, None where a name is not known
+    "What somebody gives as `groups`; `ValueError` for what is no list of names"
+    from pandas import isna
+    names = np.asarray(groups, dtype=object)
+    if names.ndim != 1 and names.size: raise ValueError(
+        f'groups is a {type(groups).__name__}: give a list of names, one for each picture')
+    return [None if isna(name) else str(name) for name in names]
+
+def check_labels(
+    y, # of pictures
+)->set: # whether a label is text: True, False, or both
+    "`ValueError` in one sentence for labels that are neither text nor numbers"
+    kind, labels = np.asarray(y).dtype.kind, np.ravel(np.asarray(y, dtype=object))
+    if np.ma.is_masked(y): raise ValueError('some labels are masked: leave these pictures out')
+    for o in labels:
+        if kind in 'mMSV' or kind == 'O' and not isinstance(o, (str, Real)): raise ValueError(
+            f'the label {o!r:.80} is neither text nor a number: give str(label)')
+        if isinstance(o, str) and o.endswith('\0'): raise ValueError(
+            f'the label {o!r:.80} ends with a zero byte, which NumPy drops: give another name')
+    return {isinstance(o, str) for o in labels}
