@@ -93,7 +93,7 @@ def _prepare(self:FewShotClassifier):
 def _cache_folder(self:FewShotClassifier):
     "Where in `cache` the features by this encoder, with its weights of now, are kept; or None"
     if self.cache is None: return None
-    about = f'{self.encoder_.features_digest()} {self.seed}'
+    about = f'{self.encoder_.features_digest()} {self.seed} {self.encoder_}'
     return user_path(self.cache)/sha256(about.encode()).hexdigest()[:16]
 
 @patch
@@ -315,7 +315,7 @@ def score(self:FewShotClassifier,
         X = Bank.join(banks)
     share, names = ClassifierMixin.score(self, X, y, sample_weight), self.classes_.tolist()
     if self.threshold_ is not None: names.append(self.none_label_)
-    if unknown := unknown_line(np.ravel(y).tolist(), names): warnings.warn(unknown, stacklevel=2)
+    if unknown := unknown_line(np.ravel(y).tolist(), names, share): warnings.warn(unknown, stacklevel=2)
     return share
 
 @patch
@@ -401,7 +401,9 @@ def explain(self:FewShotClassifier,
         'features have no parts to be shown: give FewShotClassifier an encoder, and fit pictures')
     from matplotlib import pyplot as plt
     from fcam.core.plots import drawable, plot_match
-    image, bank = load_image(picture, self.encoder_.enough), self.bank_
+    one = given_pictures(picture)
+    if len(one) > 1: raise ValueError(f'explain takes one picture, and here are {len(one)}')
+    image, bank = load_image(one[0], self.encoder_.enough), self.bank_
     query = self._features([image], self._cache_folder())
     probs, unknown = self.answers([query])
     order = probs[0].argsort()[::-1]
@@ -509,9 +511,14 @@ def load(cls:FewShotClassifier,
         found, self.none_label_ = dict(exponent_=0) | known['found'], known['found']['none_label_']
         if known['format'] == 1: found = None                  # 0.2 had other rules: fitted again
         elif 'like' not in (found['estimate_'] or {}): found['estimate_'] = None               # 0.3
-        bank = bank if encoder is None else bank.to(encoder.device)
-        self.fit_rule(bank, encoder, found=found, unlabelled=unlabelled)
+        self.bank_ = bank if encoder is None else bank.to(encoder.device)
+        groups = None if found else self._groups()
+        self.fit_rule(self.bank_, encoder, groups, found=found, unlabelled=unlabelled)
         self.report()
     if not saved: self.n_features_in_ = d
     self.weights_ = weights_mark(encoder)
     return self
+
+# %% ../nbs/classify.ipynb #5a7ed010
+# scikit-learn derives `set_fit_request` and others from methods, which stand in the class only now
+super(FewShotClassifier, FewShotClassifier).__init_subclass__()

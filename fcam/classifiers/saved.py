@@ -21,8 +21,11 @@ from safetensors.torch import load
 from ..core.files import check_regular, tensor_bytes, write_file, write_json
 
 # %% ../../nbs/classifiers/saved.ipynb #5a7ed006
-found_names = ('rule_', 'whiten_', 'temperature_', 'threshold_', 'unknown_caught_', 'estimate_',
-               'none_label_')              # what `fit` finds and `save` keeps
+_text, _number = (type(None), str), (type(None), float, int)
+_kinds = dict(rule_=str, whiten_=bool, temperature_=(float, int), threshold_=_number,
+              unknown_caught_=_number, estimate_=(type(None), dict), none_label_=(str, int),
+              exponent_=int)
+found_names = tuple(_kinds)               # what `fit` finds and `save` keeps
 _ours = re.compile(r'features(-[0-9a-f]{16})?\.safetensors')
 _damages = (ArithmeticError, AttributeError, LookupError, RuntimeError, SafetensorError, TypeError,
             ValueError)
@@ -36,7 +39,7 @@ def refusing(
     try: yield
     except errors or _damages as error: raise ValueError(
         f'{folder}: classifier.json or its features file is damaged, or was changed after save '
-        f'wrote it ({str(error) or type(error).__name__:.100}): take another copy, or fit and save '
+        f'wrote it ({str(error) or type(error).__name__:.200}): take another copy, or fit and save '
         'again') from error
 
 def _digest(known, content):
@@ -72,11 +75,14 @@ def _check(known, tensors, settings):
     classes, (n, n_parts, d) = np.array(names, dtype=known['dtype']), tensors['local'].shape
     shapes = dict(local=(n, n_parts, d), whole=(n, d), labels=(n,), boxes=(n, n_parts, 4),
                   unlabelled=(len(tensors.get('unlabelled', ())), d))
-    text, numbers = (type(None), str), (type(None), float, int)
-    lists = dict(pictures=text, digests=text, groups=text, seconds=numbers)
-    settings_known = {*known['settings']} <= {*settings} and {*found} <= {*found_names}
+    lists = dict(pictures=_text, digests=_text, groups=_text, seconds=_number)
+    encoder = known['encoder'] or dict(checksum='', name='')
+    name = encoder.get('fcam', encoder.get('name'))
     for wrong, what in (
-        (not settings_known, 'it names what save does not write'),
+        (not {*known['settings']} <= {*settings} or not {*found} <= {*_kinds}
+         or not isinstance(encoder['checksum'], str) or not isinstance(name, _text)
+         or not all(isinstance(o, _kinds[key]) for key, o in found.items()),
+         'it holds what save does not write'),
         (classes.dtype.kind not in 'biufU' or classes.tolist() != names
          or not np.array_equal(np.unique(classes), classes), 'its classes are no sorted names'),
         (not {'local', 'whole', 'labels'} <= {*tensors} <= {*shapes}
@@ -104,7 +110,7 @@ def read_classifier(
             if not _ours.fullmatch(name): raise ValueError(f'its features file is {name!r}')
             try: content = check_regular(folder/name).read_bytes()
             except FileNotFoundError:                          # replaced by who saves just now
-                if attempt == 2: raise
+                if attempt == 2: raise ValueError(f'{name} is missing')
             else: break
         if known['format'] not in (1, 2, 3): raise ValueError(f'its format is {known["format"]!r}')
         whole = known['format'] == 1 or known.pop('digest') == _digest(known, content)

@@ -139,8 +139,8 @@ def features(self:NamedEncoder,
     "Everything that one forward pass gives, in eval mode and in the type of the weights"
     weight = next((p for p in self.model.parameters() if p.is_floating_point()), x)
     with eval_mode(self): out, whole, self.taken = _outputs(self.model, x.to(weight.dtype))
-    if isinstance(out, Tensor) and len(out) != len(x): raise ValueError(
-        f'it gives {len(out)} rows for {len(x)} pictures: it should give one for each, of one too')
+    if isinstance(out, Tensor) and out.shape[:1] != x.shape[:1]: raise ValueError(
+        f'it gives {list(out.shape)} for {len(x)} pictures, which is no row for each')
     patch_embed, n_prefix = (getattr(self.model, name, None)
                              for name in ('patch_embed', 'num_prefix_tokens'))
     grid = getattr(patch_embed, 'dynamic_feat_size', lambda size: None)(x.shape[-2:])

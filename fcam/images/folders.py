@@ -176,17 +176,19 @@ def alike_line(
     return ''
 
 def unknown_line(
-    labels, # of pictures
+    labels:list, # of pictures
     classes:list, # that are known
+    share:float, # of all pictures that is named rightly
 )->str:
     "How many labels are of no known class, and whether only their spelling differs; or empty"
     unknown = [o for o in labels if o not in classes]
     names = sorted(map(str, {*unknown}))
     if not names: return ''
-    alike = alike_line([*map(str, classes), *names])
+    alike, n = alike_line([*map(str, classes), *names]), len(labels) - len(unknown)
     return (f'{len(unknown)} of {len(labels)} pictures count as wrong, since their classes are not '
             f'known: {", ".join(map(printable, names[:3]))}{", ..."*(len(names) > 3)}'
-            + f' ({alike})'*bool(alike))
+            + f'; {100*share*len(labels)/max(n, 1):.1f} % of the other {n} are right'
+            + f'; {alike}'*bool(alike))
 
 def copies(
     digests:list, # of pictures, None where there is none
@@ -278,8 +280,10 @@ def folder_layout(
 
 # %% ../../nbs/images/folders.ipynb #0085d955
 def _is_dataset(X):
-    "Whether it is a `Dataset` of PyTorch, whose items are pairs of a picture and a label"
+    "Whether it is a `Dataset` of PyTorch, of pairs of picture and label; `ValueError` for a loader"
     from torch.utils.data import Dataset
+    if hasattr(X, 'dataset'): raise ValueError(
+        f'X is a {type(X).__name__}, which gives batches: give its dataset')
     return isinstance(X, Dataset)
 
 def _items(X):
@@ -298,8 +302,6 @@ def given_pictures(
         if left_out: warnings.warn(left_out_line(left_out), stacklevel=4)
         return found
     if isinstance(X, dict): raise ValueError('X is a dict and no list of pictures: give its values')
-    if hasattr(X, 'dataset'): raise ValueError(
-        f'X is a {type(X).__name__}, which gives batches: give its dataset')
     shape = tuple(getattr(X, 'shape', ()))
     if len(shape) == 2:
         table = np.asarray(X)
