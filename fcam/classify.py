@@ -23,7 +23,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 from sklearn.utils.validation import validate_data
 
-from .classifiers.fitted import cell_metric, FittedRule
+from .classifiers.fitted import FittedRule
 from .classifiers.saved import found_names, read_classifier, refusing, write_classifier
 from .classifiers.unequal import Bank, kept_bank, picture_groups
 from .core.checks import check_count
@@ -34,7 +34,7 @@ from .core.models import is_our_model
 from .encoders.named import load_encoder, named_encoder, NamedEncoder, weights_checksum
 from .encoders.named import weights_mark
 from .images.folders import alike_line, check_labels, copies, given_classes, given_groups
-from .images.folders import given_pictures, left_out_line, printable, unknown_line
+from .images.folders import given_pictures, left_out_line, printable
 from .images.pixels import load_image, taken_at
 from .model import FCAM, load_fcam
 
@@ -105,12 +105,11 @@ def _features(self:FewShotClassifier, images, folder):
 
 @patch
 def _embed(self:FewShotClassifier, pictures, kept=None, broken=None):
-    """The features of pictures, batch by batch. `kept` gets what `explain` needs of each picture,
-    when it was taken and the digest of its pixels; `broken` gets why those at some positions cannot
-    be read, or raise"""
+    """The features of pictures, batch by batch. `kept` gets what `explain` needs of each, when it
+    was taken and a digest; `broken` gets why those at some positions cannot be read, or raise"""
     if not len(pictures): raise ValueError('X holds no picture: give one at least')
-    if self.weights_ != weights_mark(self.encoder_): warnings.warn('the weights of the encoder have changed since '
-        'fit, and the answers with them: fit again', stacklevel=4)
+    if self.weights_ != weights_mark(self.encoder_): warnings.warn(
+        'the weights of the encoder have changed since fit: fit again', stacklevel=4)
     starts, folder = range(0, len(pictures), self.batch_size), self._cache_folder()
     for start in with_bar(starts, self.verbose and len(starts) > 3):
         images = []
@@ -118,8 +117,7 @@ def _embed(self:FewShotClassifier, pictures, kept=None, broken=None):
             try: images.append(load_image(picture, self.encoder_.enough))
             except (ValueError, OSError) as error:
                 if broken is None: raise
-                reason = str(error).rpartition(' cannot be read: ')[2]
-                broken[i] = reason.partition(' (')[0]
+                broken[i] = str(error).rpartition(' cannot be read: ')[2].partition(' (')[0]
                 continue
             if kept is None: continue
             if isinstance(picture, (str, os.PathLike)): shown = str(user_path(picture).absolute())
@@ -131,8 +129,8 @@ def _embed(self:FewShotClassifier, pictures, kept=None, broken=None):
 
 @patch
 def _table(self:FewShotClassifier, X, *y, first=False):
-    "Features, and labels or None; very large or small features get a plain scale, which `fit` finds"
-    if np.ma.is_masked(X): raise ValueError('some features are masked: fill them, or leave them out')
+    "Features, and labels or None; very large or small ones get a plain scale, that of `fit`"
+    if np.ma.is_masked(X): raise ValueError('some features are masked: fill them')
     found = validate_data(self, X, *y, reset=first, dtype=np.float64)
     X, y = found if y else (found, None)
     if first: self.exponent_ = int(np.frexp(np.abs(X).max())[1])
@@ -155,8 +153,7 @@ def _read(self:FewShotClassifier, X, y, groups=None):
         lost = {y[i] for i in broken} - {o for i, o in enumerate(y) if i not in broken}
         if lost: raise ValueError(f'class {min(lost)!r} has no picture that can be read: '
                                   'add one, or take the folder away')
-        y, groups = ([o for i, o in enumerate(every) if i not in broken]
-                     for every in (y, groups))
+        y, groups = ([o for i, o in enumerate(every) if i not in broken] for every in (y, groups))
     return banks, y, groups, kept
 
 @patch
@@ -180,7 +177,6 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1, new=None):
         warnings.filterwarnings('ignore', 'The number of unique classes is greater')
         check_classification_targets(y)
     pictures, seconds, digests = map(list, zip(*kept))
-    n_new = len(digests)
     if not first:
         banks, pictures = [self.bank_, *banks], self.pictures_ + pictures
         groups, seconds = self.groups_ + groups, self.seconds_ + seconds
@@ -196,13 +192,11 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1, new=None):
     self.groups_, self.seconds_, self.digests_ = groups, seconds, digests
     self.bank_ = Bank.join(banks, labels)
     def shown(i):
-        picture = pictures[i]
-        if isinstance(picture, str): return printable('/'.join(Path(picture).parts[-2:]))
+        if isinstance(pictures[i], str): return printable('/'.join(Path(pictures[i]).parts[-2:]))
         return f'picture {i + 1} ({classes[labels[i]]})'
-    doubts = copies(digests, labels, n_new, shown)
-    told = first and isinstance(X, (str, os.PathLike))          # of a folder
-    if classes.dtype.kind == 'U' and not told: doubts.append(alike_line(classes))
-    for doubt in filter(None, doubts): warnings.warn(doubt, stacklevel=4)
+    told = classes.dtype.kind != 'U' or first and isinstance(X, (str, os.PathLike))
+    alike, again = '' if told else alike_line(classes), copies(digests, labels, len(kept), shown)
+    for doubt in filter(None, (alike, again)): warnings.warn(doubt, stacklevel=4)
     unlabelled = None if first else getattr(self, 'unlabelled_', None)
     if new is not None: unlabelled = self._unlabelled(new)
     if len(classes) < 2: return self
@@ -221,8 +215,7 @@ def _unlabelled(self:FewShotClassifier, X, most=2000):
     if len(X) > most:
         some = np.random.default_rng(self.seed).permutation(len(X))[:most]
         X = [X[i] for i in some]
-    if self.encoder_ is None:
-        return torch.tensor(self._table(X)[0])
+    if self.encoder_ is None: return torch.tensor(self._table(X)[0])
     broken = {}
     whole = [bank.whole for bank in self._embed(X, broken=broken)]
     if broken: warnings.warn(f'{len(broken)} of the unlabelled pictures cannot be read: they are '
@@ -313,9 +306,15 @@ def score(self:FewShotClassifier,
     if y is None:
         banks, y, *_ = self._read(X, None)
         X = Bank.join(banks)
-    share, names = ClassifierMixin.score(self, X, y, sample_weight), self.classes_.tolist()
-    if self.threshold_ is not None: names.append(self.none_label_)
-    if unknown := unknown_line(np.ravel(y).tolist(), names, share): warnings.warn(unknown, stacklevel=2)
+    share, known = ClassifierMixin.score(self, X, y, sample_weight), {*self.classes_.tolist()}
+    if self.threshold_ is not None: known.add(self.none_label_)
+    unknown = [o for o in np.ravel(y).tolist() if o not in known]
+    if unknown:
+        n, names = len(y) - len(unknown), sorted({*map(str, unknown)})
+        warnings.warn(f'{len(unknown)} of {len(y)} pictures count as wrong, since their classes '
+            f'are not known: {", ".join(map(printable, names)):.200}; of the other {n} '
+            f'{100*share*len(y)/max(n, 1):.1f} % are right; '
+            f'{alike_line([*map(str, known), *names])}'.strip('; '), stacklevel=2)
     return share
 
 @patch
@@ -376,20 +375,6 @@ def _shown(self:FewShotClassifier, image):
     return np.asarray(image.resize((width, 120)))
 
 @patch
-@torch.inference_mode()
-def compare(self:FewShotClassifier,
-    query:Bank, # features of one picture
-    rows, # positions in `bank_` of the `k` pictures that it is compared with
-)->tuple: # similarities `(k,)`, and what each pair of parts adds to them `(k, n, m)`
-    "Matches the parts of a picture with those of others by the metric, at any rule"
-    check_is_fitted(self)
-    metric, sets = self.metric_, self.bank_.local[rows]
-    if not hasattr(metric, 'transport'): metric = cell_metric(query.whole.shape[1])
-    scores, plans, _ = metric.transport(query.local, sets)
-    cosines = F.normalize(query.local[0], dim=-1)@F.normalize(sets, dim=-1).mT
-    return scores[0], plans[0]*cosines
-
-@patch
 def explain(self:FewShotClassifier,
     picture, # of any kind that `load_image` takes
     n_pictures:int=30, # of a class, at most: those that are nearest as a whole
@@ -401,9 +386,9 @@ def explain(self:FewShotClassifier,
         'features have no parts to be shown: give FewShotClassifier an encoder, and fit pictures')
     from matplotlib import pyplot as plt
     from fcam.core.plots import drawable, plot_match
-    one = given_pictures(picture)
-    if len(one) > 1: raise ValueError(f'explain takes one picture, and here are {len(one)}')
-    image, bank = load_image(one[0], self.encoder_.enough), self.bank_
+    one, *others = given_pictures(picture)
+    if others: raise ValueError(f'explain takes one picture, and here are {1 + len(others)}')
+    image, bank = load_image(one, self.encoder_.enough), self.bank_
     query = self._features([image], self._cache_folder())
     probs, unknown = self.answers([query])
     order = probs[0].argsort()[::-1]
@@ -491,19 +476,19 @@ def load(cls:FewShotClassifier,
         f'give load(folder, encoder={name!r})')
     with refusing(folder, AttributeError, KeyError, TypeError):
         if saved and given is None: given = name
-        if 'fcam' in saved and not isinstance(given, FCAM): encoder = load_fcam(given, device=device)
-        elif 'fcam' not in saved and saved and not isinstance(encoder, NamedEncoder):
+        if isinstance(given, FCAM): encoder = given
+        elif 'fcam' in saved: encoder = load_fcam(given, device=device)
+        elif saved and not isinstance(encoder, NamedEncoder):
             encoder = load_encoder(saved, module=encoder, device=device)
-    model = getattr(encoder, 'model', encoder)
-    if saved and weights_checksum(model) != saved['checksum']: raise ValueError(
-        f'{folder} was made with other weights of the encoder: give load the same ones')
+    if saved and weights_checksum(getattr(encoder, 'model', encoder)) != saved['checksum']: raise \
+        ValueError(f'{folder} was made with other weights of the encoder: give load the same ones')
     self = cls(given, device=device)
     with refusing(folder):
         self.set_params(**known['settings']).check_settings(isinstance(encoder, FCAM))
         unlabelled = tensors.pop('unlabelled', None)
         bank = Bank(**tensors)._replace(labels=tensors['labels'].numpy())
         n, d = bank.whole.shape
-        if getattr(encoder, 'n_features', d) != d: raise ValueError('its features are others')
+        if getattr(encoder, 'n_features', d) != d: raise ValueError('it is of another encoder')
         self.encoder_, self.pictures_ = encoder, known['pictures']
         self.classes_ = np.array(known['classes'], dtype=known['dtype'])
         self.groups_, self.seconds_, self.digests_ = (
@@ -514,7 +499,7 @@ def load(cls:FewShotClassifier,
         self.bank_ = bank if encoder is None else bank.to(encoder.device)
         groups = None if found else self._groups()
         self.fit_rule(self.bank_, encoder, groups, found=found, unlabelled=unlabelled)
-        self.report()
+        self.answers([self.bank_.take([0])]), self.report()    # what is made up fails here
     if not saved: self.n_features_in_ = d
     self.weights_ = weights_mark(encoder)
     return self

@@ -68,8 +68,8 @@ class SinkhornWarning(UserWarning):
 def _apply(function, cost, r, c, eps, tol, max_iter, check, wanted):
     "Apply `_Plan` or `_Score` to problems of any leading dimensions; `ValueError` for bad input"
     fine = isinstance(max_iter, Integral) and max_iter >= 1 and (tol is None or tol > 0)
-    if not fine: raise ValueError('max_iter must be at least 1, a whole number, and tol above zero; '
-                                  f'got {max_iter!r} and {tol!r}')
+    if not fine: raise ValueError('max_iter must be at least 1, and a whole number, and tol '
+                                  f'above zero; got {max_iter!r} and {tol!r}')
     if torch._C._are_functorch_transforms_active(): raise NotImplementedError(
         'torch.func cannot follow the solver, which stops where a problem is solved: give the '
         'problems as leading dimensions, and take gradients by torch.autograd')

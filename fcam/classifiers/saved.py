@@ -13,20 +13,16 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-import torch
 from filelock import FileLock
 from safetensors import SafetensorError
 from safetensors.torch import load
 
-from ..core.files import check_regular, tensor_bytes, write_file, write_json
+from ..core.files import check_regular, save_tensors, write_json
 
 # %% ../../nbs/classifiers/saved.ipynb #5a7ed006
-_text, _number = (type(None), str), (type(None), float, int)
-_kinds = dict(rule_=str, whiten_=bool, temperature_=(float, int), threshold_=_number,
-              unknown_caught_=_number, estimate_=(type(None), dict), none_label_=(str, int),
-              exponent_=int)
-found_names = tuple(_kinds)               # what `fit` finds and `save` keeps
-_ours = re.compile(r'features(-[0-9a-f]{16})?\.safetensors')
+found_names = ('rule_', 'whiten_', 'temperature_', 'threshold_', 'unknown_caught_', 'estimate_',
+               'none_label_', 'exponent_')                     # what `fit` finds and `save` keeps
+_ours = re.compile(r'\.*features(-[0-9a-f]{16})?\.safetensors(\.part)?')
 _damages = (ArithmeticError, AttributeError, LookupError, RuntimeError, SafetensorError, TypeError,
             ValueError)
 
@@ -42,10 +38,10 @@ def refusing(
         f'wrote it ({str(error) or type(error).__name__:.200}): take another copy, or fit and save '
         'again') from error
 
-def _digest(known, content):
+def _digest(known, features):
     "Of all that `save` writes: of the JSON but this digest, and of the file of features"
     known = json.dumps(known, default=lambda number: number.item(), allow_nan=False).encode()
-    return sha256(known + content).hexdigest()
+    return sha256(known + features).hexdigest()
 
 def write_classifier(
     folder:Path, # made where it does not exist
@@ -53,50 +49,21 @@ def write_classifier(
     tensors:dict, # name to tensor, of features, labels and boxes
 ):
     "Writes both files; `ValueError` before that where `classifier.json` is of somebody else"
-    content = tensor_bytes(tensors)
-    name = f'features-{sha256(content).hexdigest()[:16]}.safetensors'
-    known, about = known | dict(format=3, features=name), folder/'classifier.json'
-    digest = _digest(known, content)
+    about, _ = folder/'classifier.json', _digest(known, b'')   # it can be written
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder/'.lock'):
         try: fine = not about.exists() or 'found' in json.loads(check_regular(about).read_bytes())
         except (ValueError, TypeError): fine = False
         if not fine: raise ValueError(f'{about} was not written by save: take another folder')
-        write_file(folder/name, content)
-        write_json(about, **known, digest=digest)              # from here on it is the new one
-        for file in folder.iterdir():                          # of before, or of who was killed
-            of_before = file.name.removeprefix('.').removesuffix('.part')
-            if _ours.fullmatch(of_before) and file.name != name: file.unlink()
+        new = save_tensors(tensors, folder/'.features.safetensors')
+        content = new.read_bytes()
+        file = new.replace(folder/f'features-{sha256(content).hexdigest()[:16]}.safetensors')
+        known = known | dict(format=3, features=file.name)
+        write_json(about, **known, digest=_digest(known, content))     # from now on the new one
+        for other in folder.iterdir():                         # of before, or of who was killed
+            if _ours.fullmatch(other.name) and other.name != file.name: other.unlink()
 
 # %% ../../nbs/classifiers/saved.ipynb #5a7ed008
-def _check(known, tensors, settings):
-    "`ValueError` for what no classifier has written, said in few words"
-    found, names = known['found'], known['classes']
-    classes, (n, n_parts, d) = np.array(names, dtype=known['dtype']), tensors['local'].shape
-    shapes = dict(local=(n, n_parts, d), whole=(n, d), labels=(n,), boxes=(n, n_parts, 4),
-                  unlabelled=(len(tensors.get('unlabelled', ())), d))
-    lists = dict(pictures=_text, digests=_text, groups=_text, seconds=_number)
-    encoder = known['encoder'] or dict(checksum='', name='')
-    name = encoder.get('fcam', encoder.get('name'))
-    for wrong, what in (
-        (not {*known['settings']} <= {*settings} or not {*found} <= {*_kinds}
-         or not isinstance(encoder['checksum'], str) or not isinstance(name, _text)
-         or not all(isinstance(o, _kinds[key]) for key, o in found.items()),
-         'it holds what save does not write'),
-        (classes.dtype.kind not in 'biufU' or classes.tolist() != names
-         or not np.array_equal(np.unique(classes), classes), 'its classes are no sorted names'),
-        (not {'local', 'whole', 'labels'} <= {*tensors} <= {*shapes}
-         or any(tuple(o.shape) != shapes[name] for name, o in tensors.items()),
-         'its features have other shapes'),
-        (not all(o.isfinite().all() for o in tensors.values()), 'its features are not finite'),
-        (tensors['labels'].dtype != torch.int64
-         or tensors['labels'].unique().tolist() != [*range(len(names))], 'its labels are no classes'),
-        (any(not isinstance(o, kind) for key, kind in lists.items() for o in known.get(key, ()))
-         or any(len(known[key]) != n for key in lists if key in known), 'its lists do not fit'),
-        (not 0 < found['temperature_'] < np.inf, 'its temperature is not above zero'),
-    ):
-        if wrong: raise ValueError(what)
-
 def read_classifier(
     folder:Path, # that `write_classifier` wrote, or version 0.2 or 0.3
     settings, # names that may be among the settings
@@ -115,5 +82,19 @@ def read_classifier(
         if known['format'] not in (1, 2, 3): raise ValueError(f'its format is {known["format"]!r}')
         whole = known['format'] == 1 or known.pop('digest') == _digest(known, content)
         if not whole: raise ValueError('its digest is another')
-        _check(known, tensors := load(content), settings)
+        tensors, names, found = load(content), known['classes'], {*known['found']}
+        classes, n = np.array(names, dtype=known['dtype']), len(tensors['whole'])
+        lists = [tensors[k] for k in ('local', 'labels', 'boxes') if k in tensors] + [
+            known[k] for k in ('pictures', 'digests', 'groups', 'seconds') if k in known]
+        fine = (isinstance(known['found'].get('exponent_', 0), int)
+            and 0 < known['found']['temperature_'] < np.inf
+            and tensors['local'].shape[2:] == tensors['whole'].shape[1:]
+            and all(o.isfinite().all() for o in tensors.values())
+            and {*known['settings']} <= {*settings} and found <= {*found_names}
+            and classes.dtype.kind in 'biufU' and names == classes.tolist()
+            and names == np.unique(classes).tolist()
+            and tensors['labels'].unique().tolist() == [*range(len(names))]
+            and all(len(o) == n and not isinstance(o, str) for o in lists))
+        if not fine: raise ValueError('it holds what save does not write')
+        if known['encoder']: known['encoder']['checksum'] + (known['encoder'].get('name') or '')
     return known, tensors

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['image_files', 'class_folders', 'printable', 'left_out_line', 'check_disjoint', 'read_split', 'existing_folder',
-           'alike_line', 'unknown_line', 'copies', 'class_files', 'find_classes', 'folder_layout', 'given_pictures',
-           'given_classes', 'given_groups', 'check_labels']
+           'alike_line', 'copies', 'class_files', 'find_classes', 'folder_layout', 'given_pictures', 'given_classes',
+           'given_groups', 'check_labels']
 
 # %% ../../nbs/images/folders.ipynb #125900a1
 import json
@@ -175,37 +175,20 @@ def alike_line(
             'one, give both one name')
     return ''
 
-def unknown_line(
-    labels:list, # of pictures
-    classes:list, # that are known
-    share:float, # of all pictures that is named rightly
-)->str:
-    "How many labels are of no known class, and whether only their spelling differs; or empty"
-    unknown = [o for o in labels if o not in classes]
-    names = sorted(map(str, {*unknown}))
-    if not names: return ''
-    alike, n = alike_line([*map(str, classes), *names]), len(labels) - len(unknown)
-    return (f'{len(unknown)} of {len(labels)} pictures count as wrong, since their classes are not '
-            f'known: {", ".join(map(printable, names[:3]))}{", ..."*(len(names) > 3)}'
-            + f'; {100*share*len(labels)/max(n, 1):.1f} % of the other {n} are right'
-            + f'; {alike}'*bool(alike))
-
 def copies(
     digests:list, # of pictures, None where there is none
     labels, # `(n_pictures,)`
     n_new:int, # how many of the last are new
     shown:callable, # gives what the picture at a position is called
-)->list: # of sentences, at most two
-    "Says which pictures are there more than once, of which one at least is new"
-    rows, found = {}, {'in several classes': [], 'several times in one class': []}
-    for i, digest in enumerate(digests):
-        if digest: rows.setdefault(digest, []).append(i)
+)->str:
+    "Says which pictures are there more than once, of which one at least is new; empty where none"
+    rows, found = {}, []
+    for i, digest in enumerate(digests): rows.setdefault(digest or i, []).append(i)
     for same in rows.values():
         if len(same) < 2 or same[-1] < len(digests) - n_new: continue
-        kind = list(found)[len({*labels[same]}) < 2]
-        found[kind].append(', '.join(map(shown, same[:3])))
-    return [f'the same picture {kind}: {"; ".join(o[:3])}' + f'; and {len(o) - 3} more'*(len(o) > 3)
-            for kind, o in found.items() if o]
+        several = 'several classes' if len({*labels[same]}) > 1 else 'one class, several times'
+        found.append(f'the same picture in {several}: {", ".join(map(shown, same[:3]))}')
+    return '; '.join(sorted(found, reverse=True)[:3]) + f' ({len(found)} in all)'*(len(found) > 3)
 
 def class_files(
     path, # holds one folder of images per class
@@ -279,16 +262,12 @@ def folder_layout(
     return {k: {o: files[o] for o in sorted(names)} for k, names in shares.items()}
 
 # %% ../../nbs/images/folders.ipynb #0085d955
-def _is_dataset(X):
-    "Whether it is a `Dataset` of PyTorch, of pairs of picture and label; `ValueError` for a loader"
+def _pairs(X):
+    "The items of a `Dataset` of PyTorch, pictures with labels, or None; `ValueError` for a loader"
     from torch.utils.data import Dataset
     if hasattr(X, 'dataset'): raise ValueError(
         f'X is a {type(X).__name__}, which gives batches: give its dataset')
-    return isinstance(X, Dataset)
-
-def _items(X):
-    "All that a list, or a dataset that knows its length, holds"
-    return [X[i] for i in range(len(X))] if _is_dataset(X) else list(X)
+    return [X[i] for i in range(len(X))] if isinstance(X, Dataset) else None
 
 def given_pictures(
     X, # a folder, a picture of any kind that `load_image` takes, or a list or column of them
@@ -315,14 +294,15 @@ def given_pictures(
     if one or first or last: return [X]
     if not hasattr(X, '__iter__') and not hasattr(X, '__getitem__'): raise ValueError(
         f'X is {X!r:.80}: give pictures, a folder of them or a list')
-    return [o[0] if isinstance(o, tuple) and _is_dataset(X) else o for o in _items(X)]
+    if pairs := _pairs(X): return [o[0] if isinstance(o, tuple) else o for o in pairs]
+    return list(X)
 
 def given_classes(
     X, # as for `given_pictures`, or without `y` a folder of class folders or `{class: pictures}`
     y, # labels, or None
 )->tuple: # pictures, labels, names of groups, and whether those that cannot be read are left out
     "What somebody gives as labelled pictures; a folder within that of the class names a group"
-    if y is None and _is_dataset(X): X, y = zip(*_items(X))
+    if y is None and (pairs := _pairs(X)): X, y = zip(*pairs)
     if y is not None: return (pictures := given_pictures(X)), y, [None]*len(pictures), False
     is_folder = isinstance(X, (str, os.PathLike))
     if not is_folder and not isinstance(X, dict): raise ValueError(
@@ -352,12 +332,10 @@ def given_groups(
 def check_labels(
     y, # of pictures
 )->set: # whether a label is text: True, False, or both
-    "`ValueError` in one sentence for labels that are neither text nor numbers"
+    "`ValueError` in one sentence for labels that are neither text nor numbers, or are masked"
     kind, labels = np.asarray(y).dtype.kind, np.ravel(np.asarray(y, dtype=object))
-    if np.ma.is_masked(y): raise ValueError('some labels are masked: leave these pictures out')
-    for o in labels:
-        if kind in 'mMSV' or kind == 'O' and not isinstance(o, (str, Real)): raise ValueError(
-            f'the label {o!r:.80} is neither text nor a number: give str(label)')
-        if isinstance(o, str) and o.endswith('\0'): raise ValueError(
-            f'the label {o!r:.80} ends with a zero byte, which NumPy drops: give another name')
+    wrong = [o for o in labels if kind in 'mMSV' or isinstance(o, str) and o.endswith('\0')
+             or kind == 'O' and not isinstance(o, (str, Real))]          # NumPy drops zero bytes
+    if wrong or np.ma.is_masked(y): raise ValueError(f'the label {(wrong or ["masked"])[0]!r:.80} '
+        'is neither text nor a number: give another, or leave the picture out')
     return {isinstance(o, str) for o in labels}
