@@ -33,6 +33,7 @@ def page_values(
     except _failures as error: visit.notes.append(str(error))
     took = time.perf_counter() - begin
     status = '\n'.join(dict.fromkeys([*visit.notes, *visit.doubts()]))
+    status = status.replace(f'{visit.folder}/', '')            # no visitor needs to know where it is
     visit.notes = []
     def caption(o):
         sure = max(o['probs'].values())

@@ -43,9 +43,9 @@ def to_cells(
     grid:tuple=None, # height and width of the grid of tokens; default: a square
 )->tuple: # cells `(b, n, d)` row by row, grid `(h, w)`, prefix `(b, k, d)`
     "The last layer of an encoder as cells; `ValueError` for what has no grid"
+    what = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
     if not isinstance(out, Tensor) or out.ndim not in (2, 3, 4): raise ValueError(
-        f'it gives {type(out).__name__}{list(getattr(out, "shape", ""))} and not a map, tokens or '
-        'vectors of each picture')
+        f'it gives {what} and not a map, tokens or vectors of each picture')
     if out.ndim == 4:
         if not channels_last: out = out.permute(0, 2, 3, 1)
         return out.flatten(1, 2), tuple(out.shape[1:3]), out.flatten(1, 2)[:, :0]

@@ -30,10 +30,9 @@ _SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.apng', '.bmp', '.dib', 
 
 _SYSTEM = '.', '__', '@eaDir', '$RECYCLE', 'lost+found', 'System Volume'     # folders of systems
 
-def _holds_heic(file):
-    "Whether a file with the suffix of HEIC is what it says; some hold a JPEG"
-    with suppress(OSError), open(file, 'rb') as opened: return opened.read(8)[4:] == b'ftyp'
-    return True
+def _is_jpeg(file):
+    "Whether a file, whatever it is called, holds a JPEG"
+    with suppress(OSError), open(file, 'rb') as opened: return opened.read(2) == b'\xff\xd8'
 
 def image_files(
     folder:Path, # of one class; images may lie in folders below
@@ -63,7 +62,7 @@ def image_files(
         if file.exists() and not file.is_file(): reason = 'that are no files but pipes or devices'
         elif suffix in known: reason = None
         elif suffix in heic:
-            reason = 'in HEIC: convert them, or install pillow-heif' if _holds_heic(file) else None
+            reason = None if _is_jpeg(file) else 'in HEIC: convert them, or install pillow-heif'
         if reason: found.setdefault(reason, []).append(file)
         else: kept.append(file)
     return kept
@@ -165,7 +164,7 @@ def _files_in(folders, left_out):
 def alike_line(
     names, # of classes
 )->str:
-    "That two names differ only in letter case; empty where none do"
+    "That two names differ only in letter case, spaces or coding; empty where none do"
     first = {}
     for name in names:
         plain = ' '.join(normalize('NFKC', name).casefold().split())
