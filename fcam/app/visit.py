@@ -296,8 +296,8 @@ def take_along(self:Visit)->Path: # of a zip
     for name, paths in self.named().items():                    # as the classes are called now
         by_hand = [path.name for path in paths if path in self.by_hand]
         rows += [[file, name, 'hand', *[None]*len(names)] for file in by_hand]
+    rows = [[*map(cell_text, row)] for row in rows]
     table = DataFrame(rows, columns=['picture', 'label', 'by', *map('p({})'.format, names)])
-    table = table.map(lambda o: cell_text(o) if isinstance(o, str) else o)
     table = table.to_csv(index=False, float_format='%.4f')
     folders = folder_names([*names, self.clf.none_label_])
     with zipfile.ZipFile(file, 'w') as packed:

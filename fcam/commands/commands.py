@@ -295,8 +295,8 @@ def _predict(clf, paths, folder, words, notes):
         shares = {f'p({name})': round(p, 4) for name, p in zip(clf.classes_, probs.tolist())}
         rows.append(dict(image=str(path), label=str(label), probability=round(max(probs), 3))
                     | shares)
-    quoted = DataFrame(rows).map(lambda o: cell_text(o) if isinstance(o, str) else o)
-    record.keep_table('predictions.csv', quoted)                # before a pipe may close
+    quoted = [{name: cell_text(o) for name, o in row.items()} for row in rows]
+    record.keep_table('predictions.csv', DataFrame(quoted))     # before a pipe may close
     checked, said = {}, []
     if 'check' in words:
         with warnings.catch_warnings(record=True) as said:

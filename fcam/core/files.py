@@ -61,10 +61,11 @@ def write_file(
     return Path(path)
 
 def cell_text(
-    text:str, # of a cell of a CSV file
-)->str:
-    "The text with an apostrophe before it where a spreadsheet would take it for a formula"
-    return f"'{text}" if text[:1] in {*'=+-@\t\r'} else text
+    value, # of a cell of a CSV file, text or a number
+): # the same, text with an apostrophe before it where a spreadsheet would take it for a formula
+    "A value that is safe to open in a spreadsheet"
+    formula = isinstance(value, str) and value[:1] in {*'=+-@\t\r'}
+    return f"'{value}" if formula else value
 
 def write_json(
     path, # of the file
@@ -127,7 +128,8 @@ def new_folder(
                   if file.name != '.lock' or file.stat().st_size}
     except FileNotFoundError: return path
     if 'log.txt' in names and not names - {'log.txt', 'run.json', '.lock'}:
-        if (path/'log.txt').read_text('utf-8', 'replace').startswith(f'{line}\n'): return path
+        log = check_regular(path/'log.txt').read_text('utf-8', 'replace')
+        if log.startswith(f'{line}\n'): return path
     if 'run.json' in names: raise ValueError(f'{out} holds a run: go on by {resume_command(path)}')
     if names: raise ValueError(f'{out} is not empty, it holds {min(names)!r:.60}: change --out')
     return path
