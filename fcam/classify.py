@@ -6,8 +6,8 @@
 __all__ = ['FewShotClassifier']
 
 # %% ../nbs/classify.ipynb #b0d1a7b6
-import json
 import os
+import re
 import warnings
 from hashlib import sha256
 from pathlib import Path
@@ -16,28 +16,31 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
-from safetensors.torch import load_file
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin
+from sklearn.base import TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 from sklearn.utils.validation import validate_data
 
-from .classifiers.fitted import cell_metric, FittedRule
-from .classifiers.named import baselines
+from .classifiers.fitted import FittedRule
+from .classifiers.saved import found_names, read_classifier, refusing, write_classifier
 from .classifiers.unequal import Bank, kept_bank, picture_groups
-from .core.checks import check_choice, check_count, check_number, check_seed
+from .core.checks import check_count
 from .core.device import choose_device
 from .core.distributed import with_bar
-from .core.files import save_tensors, user_path, write_json
+from .core.files import user_path
 from .core.models import is_our_model
 from .encoders.named import load_encoder, named_encoder, NamedEncoder, weights_checksum
-from .images.folders import given_classes, given_pictures, left_out_line
+from .encoders.named import weights_mark
+from .images.folders import alike_line, check_labels, copies, given_classes, given_groups
+from .images.folders import given_pictures, left_out_line, printable
 from .images.pixels import load_image, taken_at
 from .model import FCAM, load_fcam
 
 # %% ../nbs/classify.ipynb #34d13a04
-class FewShotClassifier(ClassifierMixin, TransformerMixin, FittedRule, BaseEstimator):
+class FewShotClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin,
+                        FittedRule, BaseEstimator):
     "Tells classes apart by a few pictures of each, with any encoder; a classifier of scikit-learn"
     def __init__(self,
         encoder='efficientnet_lite0', # name for `named_encoder`, module, model; None: X is features
@@ -59,6 +62,8 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, FittedRule, BaseEstim
         self.none_of_these = none_of_these
         self.batch_size, self.cache, self.seed = batch_size, cache, seed
         self.device, self.verbose = device, verbose
+    exponent_ = 0                                              # features are divided by 2**this
+    _n_features_out = property(lambda self: self.bank_.whole.shape[1])
     def __sklearn_is_fitted__(self): return hasattr(self, 'rule_')       # pictures of two classes
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -70,12 +75,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, FittedRule, BaseEstim
 # %% ../nbs/classify.ipynb #0009668c
 @patch
 def _prepare(self:FewShotClassifier):
-    "Checks the settings and builds the encoder"
-    check_count('batch_size', self.batch_size)
-    check_seed(self.seed)
-    if self.candidates is not None: check_count('candidates', self.candidates)
-    share = self.none_of_these
-    if share is not None: check_number('none_of_these', share, '(0, 0.5]')
+    "Builds the encoder and checks the settings"
     encoder, device = self.encoder, choose_device(self.device)
     if encoder is None or hasattr(encoder, 'embed'): self.encoder_ = encoder
     elif isinstance(encoder, (str, os.PathLike)) and is_our_model(encoder):
@@ -85,14 +85,15 @@ def _prepare(self:FewShotClassifier):
     trained = isinstance(self.encoder_, FCAM)
     if trained and (self.size is not None or self.how == 'both'): raise ValueError('size and how '
         'are for encoders by name, and a model of ours has crops of its own: leave them out')
-    check_choice('rule', self.rule, ('auto', 'metric', 'whole_and_parts',
-                                     *['structured_fc']*trained, *baselines()))
+    check_count('batch_size', self.batch_size)
+    self.check_settings(trained)
+    self.weights_ = weights_mark(self.encoder_)
 
 @patch
 def _cache_folder(self:FewShotClassifier):
     "Where in `cache` the features by this encoder, with its weights of now, are kept; or None"
     if self.cache is None: return None
-    about = f'{self.encoder_.features_digest()} {self.seed}'
+    about = f'{self.encoder_.features_digest()} {self.seed} {self.encoder_}'
     return user_path(self.cache)/sha256(about.encode()).hexdigest()[:16]
 
 @patch
@@ -104,9 +105,11 @@ def _features(self:FewShotClassifier, images, folder):
 
 @patch
 def _embed(self:FewShotClassifier, pictures, kept=None, broken=None):
-    """The features of pictures, batch by batch. `kept` gets what `explain` needs of each picture
-    and when it was taken; `broken` gets why those at some positions cannot be read, or raise"""
+    """The features of pictures, batch by batch. `kept` gets what `explain` needs of each, when it
+    was taken and a digest; `broken` gets why those at some positions cannot be read, or raise"""
     if not len(pictures): raise ValueError('X holds no picture: give one at least')
+    if self.weights_ != weights_mark(self.encoder_): warnings.warn(
+        'the weights of the encoder have changed since fit: fit again', stacklevel=4)
     starts, folder = range(0, len(pictures), self.batch_size), self._cache_folder()
     for start in with_bar(starts, self.verbose and len(starts) > 3):
         images = []
@@ -114,23 +117,32 @@ def _embed(self:FewShotClassifier, pictures, kept=None, broken=None):
             try: images.append(load_image(picture, self.encoder_.enough))
             except (ValueError, OSError) as error:
                 if broken is None: raise
-                reason = str(error).rpartition(' cannot be read: ')[2]
-                broken[i] = reason.partition(' (')[0]
+                broken[i] = str(error).rpartition(' cannot be read: ')[2].partition(' (')[0]
                 continue
             if kept is None: continue
             if isinstance(picture, (str, os.PathLike)): shown = str(user_path(picture).absolute())
             else:
                 shown = images[-1].copy()
                 shown.thumbnail((160, 160))
-            kept.append((shown, taken_at(picture)))
+            kept.append((shown, taken_at(picture), sha256(images[-1].tobytes()).hexdigest()[:16]))
         if images: yield self._features(images, folder)
 
 @patch
+def _table(self:FewShotClassifier, X, *y, first=False):
+    "Features, and labels or None; very large or small ones get a plain scale, that of `fit`"
+    if np.ma.is_masked(X): raise ValueError('some features are masked: fill them')
+    found = validate_data(self, X, *y, reset=first, dtype=np.float64)
+    X, y = found if y else (found, None)
+    if first: self.exponent_ = int(np.frexp(np.abs(X).max())[1])
+    if abs(self.exponent_) < 20: self.exponent_ = 0
+    return np.ldexp(X, -self.exponent_), y
+
+@patch
 def _read(self:FewShotClassifier, X, y, groups=None):
-    """Of labelled pictures the features, bank by bank, labels, names of groups, and pairs of what
-    `explain` needs and when it was taken"""
+    """Of labelled pictures the features, bank by bank, labels, names of groups, and what `_embed`
+    keeps of each"""
     pictures, y, found, is_folder = given_classes(X, y)
-    groups = found if groups is None else groups
+    groups = given_groups(found if groups is None else groups)
     check_consistent_length(pictures, y, groups)
     kept, broken, left_out = [], {} if is_folder else None, {}
     banks = list(self._embed(pictures, kept, broken))
@@ -141,21 +153,22 @@ def _read(self:FewShotClassifier, X, y, groups=None):
         lost = {y[i] for i in broken} - {o for i, o in enumerate(y) if i not in broken}
         if lost: raise ValueError(f'class {min(lost)!r} has no picture that can be read: '
                                   'add one, or take the folder away')
-        y, groups = ([o for i, o in enumerate(every) if i not in broken]
-                     for every in (y, groups))
-    return banks, y, list(groups), kept
+        y, groups = ([o for i, o in enumerate(every) if i not in broken] for every in (y, groups))
+    return banks, y, groups, kept
 
 @patch
 def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1, new=None):
     "Adds labelled pictures to those that are there, none where they are the `first`"
     if self.encoder_ is None:
-        X, y = validate_data(self, X, y, reset=first, dtype=np.float64)
-        groups = [None]*len(X) if groups is None else list(groups)
+        text = {True} if y is None else check_labels(y)
+        X, y = self._table(X, y, first=first)
+        groups = given_groups([None]*len(X) if groups is None else groups)
         check_consistent_length(X, groups)
-        whole, kept = torch.tensor(X), [(None, None)]*len(X)
+        whole, kept = torch.tensor(X), [(None, None, None)]*len(X)
         banks = [Bank(whole[:, None], whole)]
-    else: banks, y, groups, kept = self._read(X, y, groups)
-    text = {isinstance(o, str) for o in np.ravel(np.asarray(y, dtype=object))}
+    else:
+        banks, y, groups, kept = self._read(X, y, groups)
+        text = check_labels(y)
     if not first: text.add(self.classes_.dtype.kind not in 'biuf')
     if len(text) > 1: raise ValueError(
         'some labels are text and others are not: give all as text, or none')
@@ -163,11 +176,11 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1, new=None):
     with warnings.catch_warnings():                             # one picture a class is no mistake
         warnings.filterwarnings('ignore', 'The number of unique classes is greater')
         check_classification_targets(y)
-    pictures, seconds = map(list, zip(*kept))
-    groups = [name if name is None else str(name) for name in groups]
+    pictures, seconds, digests = map(list, zip(*kept))
     if not first:
         banks, pictures = [self.bank_, *banks], self.pictures_ + pictures
         groups, seconds = self.groups_ + groups, self.seconds_ + seconds
+        digests = self.digests_ + digests
         y = np.concatenate([self.classes_[self.bank_.labels], y])
     classes, labels = np.unique(y, return_inverse=True)
     if len(classes) < n_classes: raise ValueError(
@@ -176,17 +189,22 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1, new=None):
     if self.none_of_these is not None and (classes.dtype.kind == 'b' or none in classes.tolist()):
         raise ValueError(f'with none_of_these no class can be called {none!r}, nor True and False')
     self.classes_, self.none_label_, self.pictures_ = classes, none, pictures
-    self.groups_, self.seconds_, self.bank_ = groups, seconds, Bank.join(banks, labels)
+    self.groups_, self.seconds_, self.digests_ = groups, seconds, digests
+    self.bank_ = Bank.join(banks, labels)
+    def shown(i):
+        if isinstance(pictures[i], str): return printable('/'.join(Path(pictures[i]).parts[-2:]))
+        return f'picture {i + 1} ({classes[labels[i]]})'
+    told = classes.dtype.kind != 'U' or first and isinstance(X, (str, os.PathLike))
+    alike, again = '' if told else alike_line(classes), copies(digests, labels, len(kept), shown)
+    for doubt in filter(None, (alike, again)): warnings.warn(doubt, stacklevel=4)
     unlabelled = None if first else getattr(self, 'unlabelled_', None)
     if new is not None: unlabelled = self._unlabelled(new)
     if len(classes) < 2: return self
     groups = self._groups()
     sizes = np.bincount(groups)
     if self.verbose and (n := int((sizes > 1).sum())):
-        shown = ['/'.join(Path(pictures[i]).parts[-2:]) if isinstance(pictures[i], str)
-                 else f'picture {i + 1}'
-                 for i in np.flatnonzero(groups == sizes.argmax())[:2]]
-        print(f'as if taken beside each other: {" and ".join(shown)}; {n} such '
+        some = map(shown, np.flatnonzero(groups == sizes.argmax())[:2])
+        print(f'as if taken beside each other: {" and ".join(some)}; {n} such '
               f'group{"s"*(n > 1)}, each hidden as a whole')
     return self.fit_rule(self.bank_, self.encoder_, groups, unlabelled=unlabelled)
 
@@ -197,8 +215,7 @@ def _unlabelled(self:FewShotClassifier, X, most=2000):
     if len(X) > most:
         some = np.random.default_rng(self.seed).permutation(len(X))[:most]
         X = [X[i] for i in some]
-    if self.encoder_ is None:
-        return torch.tensor(validate_data(self, X, reset=False, dtype=np.float64))
+    if self.encoder_ is None: return torch.tensor(self._table(X)[0])
     broken = {}
     whole = [bank.whole for bank in self._embed(X, broken=broken)]
     if broken: warnings.warn(f'{len(broken)} of the unlabelled pictures cannot be read: they are '
@@ -246,7 +263,7 @@ def _query(self:FewShotClassifier, X):
     "The features of new pictures, batch by batch"
     if isinstance(X, Bank): return [X]                          # features that were embedded before
     if self.encoder_ is not None: return self._embed(given_pictures(X))
-    table = validate_data(self, X, reset=not hasattr(self, 'bank_'), dtype=np.float64)
+    table = self._table(X, first=not hasattr(self, 'bank_'))[0]
     return [Bank((whole := torch.tensor(table))[:, None], whole)]
 
 @patch
@@ -289,7 +306,16 @@ def score(self:FewShotClassifier,
     if y is None:
         banks, y, *_ = self._read(X, None)
         X = Bank.join(banks)
-    return ClassifierMixin.score(self, X, y, sample_weight)
+    share, known = ClassifierMixin.score(self, X, y, sample_weight), {*self.classes_.tolist()}
+    if self.threshold_ is not None: known.add(self.none_label_)
+    unknown = [o for o in np.ravel(y).tolist() if o not in known]
+    if unknown:
+        n, names = len(y) - len(unknown), sorted({*map(str, unknown)})
+        warnings.warn(f'{len(unknown)} of {len(y)} pictures count as wrong, since their classes '
+            f'are not known: {", ".join(map(printable, names)):.200}; of the other {n} '
+            f'{100*share*len(y)/max(n, 1):.1f} % are right; '
+            f'{alike_line([*map(str, known), *names])}'.strip('; '), stacklevel=2)
+    return share
 
 @patch
 def review(self:FewShotClassifier)->list: # of dicts: position, picture, label, answer, probability
@@ -349,30 +375,20 @@ def _shown(self:FewShotClassifier, image):
     return np.asarray(image.resize((width, 120)))
 
 @patch
-@torch.inference_mode()
-def compare(self:FewShotClassifier,
-    query:Bank, # features of one picture
-    rows, # positions in `bank_` of the `k` pictures that it is compared with
-)->tuple: # similarities `(k,)`, and what each pair of parts adds to them `(k, n, m)`
-    "Matches the parts of a picture with those of others by the metric, at any rule"
-    metric, sets = self.metric_, self.bank_.local[rows]
-    if not hasattr(metric, 'transport'): metric = cell_metric(query.whole.shape[1])
-    scores, plans, _ = metric.transport(query.local, sets)
-    cosines = F.normalize(query.local[0], dim=-1)@F.normalize(sets, dim=-1).mT
-    return scores[0], plans[0]*cosines
-
-@patch
 def explain(self:FewShotClassifier,
     picture, # of any kind that `load_image` takes
     n_pictures:int=30, # of a class, at most: those that are nearest as a whole
 ): # a Matplotlib figure
     "The parts that match, in the pictures of the two best classes; `ValueError` for features alone"
     check_is_fitted(self)
+    check_count('n_pictures', n_pictures)
     if self.encoder_ is None: raise ValueError(
         'features have no parts to be shown: give FewShotClassifier an encoder, and fit pictures')
     from matplotlib import pyplot as plt
     from fcam.core.plots import drawable, plot_match
-    image, bank = load_image(picture, self.encoder_.enough), self.bank_
+    one, *others = given_pictures(picture)
+    if others: raise ValueError(f'explain takes one picture, and here are {1 + len(others)}')
+    image, bank = load_image(one, self.encoder_.enough), self.bank_
     query = self._features([image], self._cache_folder())
     probs, unknown = self.answers([query])
     order = probs[0].argsort()[::-1]
@@ -413,10 +429,11 @@ def explain(self:FewShotClassifier,
     return fig
 
 # %% ../nbs/classify.ipynb #35207db4
-def _digest(known, features):
-    "Of all that `save` writes: of the JSON but this digest, and of the file of features"
-    known = json.dumps(known, default=lambda number: number.item()).encode()
-    return sha256(known + features.read_bytes()).hexdigest()
+@patch
+def _settings(self:FewShotClassifier):
+    "Those that a folder keeps"
+    left_out = 'encoder', 'device', 'verbose', 'cache'
+    return {k: o for k, o in self.get_params().items() if k not in left_out}
 
 @patch
 def save(self:FewShotClassifier,
@@ -425,7 +442,6 @@ def save(self:FewShotClassifier,
     "Writes features, names and settings; no pictures, and not the weights of the encoder"
     check_is_fitted(self)
     folder, encoder, bank = user_path(folder), self.encoder_, self.bank_
-    folder.mkdir(parents=True, exist_ok=True)
     saved = None if encoder is None else dict(checksum=weights_checksum(encoder))
     if isinstance(encoder, FCAM):
         named = isinstance(self.encoder, (str, os.PathLike))
@@ -433,18 +449,13 @@ def save(self:FewShotClassifier,
         is_folder = named and not name.startswith('hf:') and user_path(name).is_dir()
         saved['fcam'] = str(user_path(name).absolute()) if is_folder else name
     elif encoder is not None: saved = encoder.settings()
-    left_out = 'encoder', 'device', 'verbose', 'cache'
-    names = 'rule_', 'whiten_', 'temperature_', 'threshold_', 'unknown_caught_', 'estimate_'
-    settings = {k: o for k, o in self.get_params().items() if k not in left_out}
-    known = dict(format=2, encoder=saved, settings=settings,
+    known = dict(encoder=saved, settings=self._settings(),
         classes=self.classes_.tolist(), dtype=self.classes_.dtype.str,
-        found={name: getattr(self, name) for name in (*names, 'none_label_')},
-        groups=self.groups_, seconds=self.seconds_,
+        found={name: getattr(self, name) for name in found_names},
+        groups=self.groups_, seconds=self.seconds_, digests=self.digests_,
         pictures=[o if isinstance(o, str) else None for o in self.pictures_])
     tensors = dict(bank._asdict(), labels=torch.as_tensor(bank.labels), unlabelled=self.unlabelled_)
-    tensors = {name: o for name, o in tensors.items() if o is not None}
-    features = save_tensors(tensors, folder/'features.safetensors')
-    write_json(folder/'classifier.json', **known, digest=_digest(known, features))
+    write_classifier(folder, known, {name: o for name, o in tensors.items() if o is not None})
     return folder
 
 @patch(cls_method=True)
@@ -455,38 +466,44 @@ def load(cls:FewShotClassifier,
 )->FewShotClassifier:
     "As it was saved; `ValueError` where the folder is damaged, or the encoder has other weights"
     folder, device = user_path(folder), choose_device(device)
-    features = folder/'features.safetensors'
-    text = (folder/'classifier.json').read_bytes()
-    try:
-        known = json.loads(text)                                # 0.2 wrote no digest
-        whole = known['format'] == 1 or known.pop('digest') == _digest(known, features)
-    except (ValueError, KeyError, TypeError): whole = False
-    if not whole: raise ValueError(f'{folder}: classifier.json or features.safetensors is damaged, '
-        'or was changed after save wrote it: take another copy, or fit and save again')
+    known, tensors = read_classifier(folder, cls()._settings())
     saved, given = known['encoder'] or {}, encoder
-    if 'fcam' in saved:
-        if encoder is None and saved['fcam'] is None: raise ValueError(
-            f'{folder} was made with a model without a name: give load(folder, encoder=model)')
-        given = saved['fcam'] if encoder is None else encoder
-        encoder = given if isinstance(given, FCAM) else load_fcam(given, device=device)
-    elif saved and not isinstance(encoder, NamedEncoder):
-        encoder = load_encoder(saved, module=encoder, device=device)
-        given = given or saved['name']
-    model = getattr(encoder, 'model', encoder)
-    if saved and weights_checksum(model) != saved['checksum']: raise ValueError(
-        f'{folder} was made with other weights of the encoder: give load the same ones')
-    self = cls(given, device=device, **known['settings'])
-    tensors = load_file(features)
-    unlabelled = tensors.pop('unlabelled', None)
-    bank = Bank(**tensors)._replace(labels=tensors['labels'].numpy())
-    self.encoder_, self.pictures_ = encoder, known['pictures']
-    self.classes_ = np.array(known['classes'], dtype=known['dtype'])
-    unknown = [None]*len(bank.labels)
-    self.groups_, self.seconds_ = (known.get(name, unknown) for name in ('groups', 'seconds'))
-    self.none_label_ = known['found']['none_label_']
-    found = known['found'] if known['format'] != 1 else None   # 0.2 had other rules: fitted again
-    if found and 'like' not in (found['estimate_'] or {}): found['estimate_'] = None       # 0.3
-    bank = bank if encoder is None else bank.to(encoder.device)
-    self.fit_rule(bank, encoder, found=found, unlabelled=unlabelled)
-    if not saved: self.n_features_in_ = bank.whole.shape[1]
+    name = saved.get('fcam', saved.get('name'))
+    if saved and encoder is None and name is None: raise ValueError(
+        f'{folder} was made with a model without a name: give load(folder, encoder=model)')
+    if saved and encoder is None and re.match('(timm[:/])?hf[:_-]', name): raise ValueError(
+        f'{folder} needs {name}, which is not fetched unasked: where you know whose it is, '
+        f'give load(folder, encoder={name!r})')
+    with refusing(folder, AttributeError, KeyError, TypeError):
+        if saved and given is None: given = name
+        if isinstance(given, FCAM): encoder = given
+        elif 'fcam' in saved: encoder = load_fcam(given, device=device)
+        elif saved and not isinstance(encoder, NamedEncoder):
+            encoder = load_encoder(saved, module=encoder, device=device)
+    if saved and weights_checksum(getattr(encoder, 'model', encoder)) != saved['checksum']: raise \
+        ValueError(f'{folder} was made with other weights of the encoder: give load the same ones')
+    self = cls(given, device=device)
+    with refusing(folder):
+        self.set_params(**known['settings']).check_settings(isinstance(encoder, FCAM))
+        unlabelled = tensors.pop('unlabelled', None)
+        bank = Bank(**tensors)._replace(labels=tensors['labels'].numpy())
+        n, d = bank.whole.shape
+        if getattr(encoder, 'n_features', d) != d: raise ValueError('it is of another encoder')
+        self.encoder_, self.pictures_ = encoder, known['pictures']
+        self.classes_ = np.array(known['classes'], dtype=known['dtype'])
+        self.groups_, self.seconds_, self.digests_ = (
+            known.get(name, [None]*n) for name in ('groups', 'seconds', 'digests'))
+        found, self.none_label_ = dict(exponent_=0) | known['found'], known['found']['none_label_']
+        if known['format'] == 1: found = None                  # 0.2 had other rules: fitted again
+        elif 'like' not in (found['estimate_'] or {}): found['estimate_'] = None               # 0.3
+        self.bank_ = bank if encoder is None else bank.to(encoder.device)
+        groups = None if found else self._groups()
+        self.fit_rule(self.bank_, encoder, groups, found=found, unlabelled=unlabelled)
+        self.answers([self.bank_.take([0])]), self.report()    # what is made up fails here
+    if not saved: self.n_features_in_ = d
+    self.weights_ = weights_mark(encoder)
     return self
+
+# %% ../nbs/classify.ipynb #5a7ed010
+# scikit-learn derives `set_fit_request` and others from methods, which stand in the class only now
+super(FewShotClassifier, FewShotClassifier).__init_subclass__()

@@ -7,7 +7,7 @@ __all__ = ['SinkhornWarning', 'sinkhorn', 'transport_score']
 
 # %% ../nbs/06_sinkhorn.ipynb #69f3249b
 import warnings
-from numbers import Real
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -67,12 +67,15 @@ class SinkhornWarning(UserWarning):
 
 def _apply(function, cost, r, c, eps, tol, max_iter, check, wanted):
     "Apply `_Plan` or `_Score` to problems of any leading dimensions; `ValueError` for bad input"
-    if max_iter < 1 or tol is not None and not tol > 0: raise ValueError(
-        f'max_iter must be at least 1 and tol above zero; got {max_iter!r} and {tol!r}')
+    fine = isinstance(max_iter, Integral) and max_iter >= 1 and (tol is None or tol > 0)
+    if not fine: raise ValueError('max_iter must be at least 1, and a whole number, and tol '
+                                  f'above zero; got {max_iter!r} and {tol!r}')
     if torch._C._are_functorch_transforms_active(): raise NotImplementedError(
         'torch.func cannot follow the solver, which stops where a problem is solved: give the '
         'problems as leading dimensions, and take gradients by torch.autograd')
-    cost, r, c = (torch.as_tensor(x) for x in (cost, r, c))
+    cost = torch.as_tensor(cost)
+    exact = torch.float64 if cost.dtype == torch.float64 else None    # of masses in a list
+    r, c = (torch.as_tensor(x, dtype=None if hasattr(x, 'dtype') else exact) for x in (r, c))
     double = torch.float64 in (cost.dtype, r.dtype, c.dtype)
     dtype = torch.float64 if double else torch.float32
     if isinstance(eps, Real): eps = torch.full((), eps, dtype=dtype, device=cost.device)

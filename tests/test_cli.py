@@ -189,6 +189,27 @@ def test_odd_names_survive(shapes, tmp_path):
     with open(tmp_path/'runs'/'predict'/'predictions.csv', newline='', encoding='utf-8') as f: row, = csv.DictReader(f)
     assert row['image'].endswith('disc.png') and len(row) == 3 + len(odd_names)
 
+def test_a_closed_pipe_loses_no_answer(shapes, tmp_path):
+    "Results are kept before the table is printed, and what `fit` prints is no reason to stop"
+    done = shell(f'fcam_predict {shapes}/support {shapes}/disc.png --figures 0 | head -1', tmp_path)
+    assert done.returncode == 0 and not done.stderr and len(done.stdout.splitlines()) == 1, done.stdout + done.stderr
+    assert {'predictions.csv', 'result.json'} <= {file.name for file in (tmp_path/'runs'/'predict').iterdir()}
+
+def test_predict_tells_what_is_doubtful(shapes, here, tmp_path):
+    "A picture under two labels, classes that are not known, cells that a spreadsheet would compute, pipes among the files"
+    for name in 'disc', 'square': shutil.copytree(shapes/'support'/name, tmp_path/'support'/f'={name}')
+    shutil.copyfile(shapes/'support'/'disc'/'0.png', tmp_path/'support'/'=square'/'copy.png')
+    shutil.copytree(tmp_path/'support', tmp_path/'check')
+    shutil.copytree(shapes/'support'/'cross', tmp_path/'check'/'cross')
+    os.mkfifo(tmp_path/'support'/'=disc'/'pipe.png')
+    printed = passed(here('fcam_predict {at}/support {shapes}/disc.png --figures 0 --check {at}/check', at=tmp_path, shapes=shapes))
+    assert 'the same picture in several classes: =disc/0.png, =square/copy.png' in printed, printed
+    assert '1 that are no files but pipes or devices (pipe.png)' in printed
+    assert '2 of 7 pictures count as wrong, since their classes are not known: cross; of the other 5' in printed
+    with open(tmp_path/'runs'/'predict'/'predictions.csv', newline='', encoding='utf-8') as file: row, = csv.DictReader(file)
+    assert row['label'].startswith("'=")
+    assert json.loads((tmp_path/'runs'/'predict'/'result.json').read_text(encoding='utf-8'))['results'][0]['label'].startswith('=')
+
 # ---- signals
 
 def follow(line, cwd, until, number):

@@ -33,6 +33,7 @@ def page_values(
     except _failures as error: visit.notes.append(str(error))
     took = time.perf_counter() - begin
     status = '\n'.join(dict.fromkeys([*visit.notes, *visit.doubts()]))
+    status = status.replace(f'{visit.folder}/', '')            # which is no visitor's concern
     visit.notes = []
     def caption(o):
         sure = max(o['probs'].values())
@@ -304,7 +305,8 @@ class _Page:
         def run(key):
             with (visit := self.visit(key)).lock:
                 try: return action(visit)
-                except _failures as error: raise gr.Error(str(error)) from None
+                except _failures as error:
+                    raise gr.Error(str(error).replace(f'{visit.folder}/', '')) from None
         button.click(run, self.key, outputs, api_name=api_name)
     def misleading(self, visit):
         "The mistakes with their pictures"

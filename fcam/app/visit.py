@@ -23,6 +23,7 @@ from PIL import Image, ImageDraw
 
 from ..classifiers.unequal import Bank
 from ..classify import FewShotClassifier
+from ..core.files import cell_text
 from ..core.models import is_our_model
 from ..encoders.named import named_encoder
 from ..images.folders import alike_line, class_files, class_folders, left_out_line, printable
@@ -43,12 +44,17 @@ def unpack_classes(
         with zipfile.ZipFile(file) as packed:
             size = sum(one.file_size for one in packed.infolist())
             if size > most: raise ValueError(f'it would unpack to {size/2**30:.1f} GB')
-            packed.extractall(folder)                          # no path leads out of it
-    except Exception as error: raise ValueError(f'{name} cannot be unpacked: {error}') from None
+            for one in packed.infolist():                      # no path leads out of it
+                one.filename = one.filename.replace('\\', '/')
+                packed.extract(one, folder)
+            if not packed.infolist(): raise ValueError('it is empty')
+    except Exception as error: raise ValueError(
+        f'{name} cannot be unpacked: {str(error).replace(str(folder), name)}') from None
     while len(inner := class_folders(folder)) == 1 and class_folders(inner[0]): folder = inner[0]
     if len(inner) < 2: raise ValueError(f'{name} holds no folders of classes: put the pictures of '
         'each class in a folder that has its name, and give these folders together')
-    return class_files(folder, left_out)
+    try: return class_files(folder, left_out)
+    except ValueError as error: raise ValueError(str(error).replace(str(folder), name)) from None
 
 # %% ../../nbs/app/visit.ipynb #6beaacee
 def example_classes(
@@ -290,6 +296,7 @@ def take_along(self:Visit)->Path: # of a zip
     for name, paths in self.named().items():                    # as the classes are called now
         by_hand = [path.name for path in paths if path in self.by_hand]
         rows += [[file, name, 'hand', *[None]*len(names)] for file in by_hand]
+    rows = [[*map(cell_text, row)] for row in rows]
     table = DataFrame(rows, columns=['picture', 'label', 'by', *map('p({})'.format, names)])
     table = table.to_csv(index=False, float_format='%.4f')
     folders = folder_names([*names, self.clf.none_label_])
@@ -301,5 +308,5 @@ def take_along(self:Visit)->Path: # of a zip
         packed.writestr('answers.csv', '\ufeff' + table)     # for spreadsheets: UTF-8
         packed.writestr('lines.py', self.lines())
         for path in self.clf.save(self.folder/'classifier').iterdir():
-            packed.write(path, f'classifier/{path.name}')
+            if path.suffix: packed.write(path, f'classifier/{path.name}')      # but the lock
     return file

@@ -7,14 +7,17 @@ __all__ = ['cell_metric', 'FittedRule', 'accuracy_range', 'hidden_cosines', 'cau
 
 # %% ../../nbs/classifiers/fitted.ipynb #02b9e896
 import numpy as np
+import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
 from scipy.special import expit, logit, softmax
 from scipy.stats import beta, norm
 from torch import Tensor
 
+from .named import baselines
 from .unequal import Bank, class_cosines, ClassScores, fit_temperature, half_of
 from .unequal import hold_out, needs_equal, picture_groups
+from ..core.checks import check_choice, check_count, check_number, check_seed
 from ..metric import AdaptiveMetric
 
 # %% ../../nbs/classifiers/fitted.ipynb #f10cbdc7
@@ -29,6 +32,16 @@ class FittedRule:
     "Labelled features and the rule that classifies by them, with its temperature and threshold"
     rule, whiten, candidates, none_of_these = 'auto', None, None, None     # settings
     seed, verbose = 0, False
+    def check_settings(self,
+        trained:bool, # whether the encoder was trained with the metric, for structured FC
+    ):
+        "`ValueError` for a setting that is none"
+        check_seed(self.seed)
+        if self.candidates is not None: check_count('candidates', self.candidates)
+        if self.none_of_these is not None:
+            check_number('none_of_these', self.none_of_these, '(0, 0.5]')
+        check_choice('rule', self.rule, ('auto', 'metric', 'whole_and_parts',
+                                         *['structured_fc']*trained, *baselines()))
     def fit_rule(self,
         bank:Bank, # with labels
         encoder=None, # has a `metric`, and `sfc` and `score_temperature` or None for these
@@ -79,6 +92,18 @@ class FittedRule:
             'ones than these from each other: they are of another kind or of other classes, and '
             'fewer of them will be named rightly than fit has said')
         return probs, best < (-2 if self.threshold_ is None else self.threshold_)
+    @torch.inference_mode()
+    def compare(self,
+        query:Bank, # features of one picture
+        rows, # positions in `bank_` of the `k` pictures that it is compared with
+    )->tuple: # similarities `(k,)`, and what each pair of parts adds to them `(k, n, m)`
+        "Matches the parts of a picture with those of others by the metric, at any rule"
+        if not hasattr(self, 'bank_'): raise ValueError('nothing is fitted yet: call fit before')
+        metric, sets = self.metric_, self.bank_.local[rows]
+        if not hasattr(metric, 'transport'): metric = cell_metric(query.whole.shape[1])
+        scores, plans, _ = metric.transport(query.local, sets)
+        cosines = F.normalize(query.local[0], dim=-1)@F.normalize(sets, dim=-1).mT
+        return scores[0], plans[0]*cosines
     def of_another_kind(self,
         best:np.ndarray, # `(n_pictures,)`, cosines of new pictures with the most similar class
         n:int=20, # of fewer new pictures, or hidden ones, nothing is said

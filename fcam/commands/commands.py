@@ -11,14 +11,12 @@ import shlex
 import warnings
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import fields, replace
-from hashlib import sha256
-from io import StringIO
 from pathlib import Path
 
 from .options import check_out, command_line, data_and_presets, data_options
 from .options import given_options, load_data, make_command, names_encoder
 from .options import option_limits, options_as_before, single_settings
-from ..core.files import results_folder, shown_path, user_path
+from ..core.files import cell_text, results_folder, shown_path, user_path
 from ..core.models import is_our_model
 from ..training.presets import choose_preset, is_finished, Preset, read_run
 
@@ -236,8 +234,7 @@ def fcam_predict(
     words = given_options(options | dict(support=support, images=images, encoder=encoder))
     if precision and names_encoder(encoder): raise ValueError(
         f'--precision does not go with {encoder}')
-    from fcam.images.folders import (class_folders, existing_folder, image_files, left_out_line,
-                                     printable)
+    from fcam.images.folders import class_folders, existing_folder, image_files, left_out_line
     within = class_folders(existing_folder(user_path(support), 'give one with class folders'))
     if len(within) < 2:
         below = f': give {within[0]}' if within and class_folders(within[0]) else ''
@@ -248,7 +245,7 @@ def fcam_predict(
     from fcam.classify import FewShotClassifier                 # and with it torch: seconds
     from fcam.images.pixels import load_image
     from fcam.model import load_fcam
-    from fcam.runs.record import named_device
+    from fcam.runs.record import named_device, RunLog
     place = named_device(device)
     broken = []
     for path in paths:                                          # one, before the work begins
@@ -258,17 +255,13 @@ def fcam_predict(
     else: raise ValueError('not classified: '
         f'{"; ".join(broken) or left_out_line(left_out) or "there is no image"}')
     if precision: encoder = load_fcam(encoder, device=place, precision=precision)
-    printed = redirect_stdout(StringIO()) if quiet else nullcontext()    # licences are told, too
+    printed = redirect_stdout(RunLog(quiet=quiet))              # which heeds that a pipe closes
     with printed, warnings.catch_warnings(record=True) as said:          # of pictures left out
         clf = FewShotClassifier(encoder, rule=rule or 'auto', none_of_these=none_of_these,
             device=place, cache=Path(out or 'runs/predict').parent/'features',
             verbose=not quiet).fit(support, unlabelled=paths if learn_from_new else None)
-    notes, copies = [left_out_line(left_out), *(str(one.message) for one in said)], {}
+    notes = [left_out_line(left_out), *(str(one.message) for one in said)]
     if before: notes.append(f'the encoder has become an option: --encoder {encoder}')
-    for file, label in zip(clf.pictures_, clf.classes_[clf.bank_.labels]):
-        copies.setdefault(sha256(Path(file).read_bytes()).digest(), {}).setdefault(label, file)
-    notes += ['the same image in several classes: ' + ', '.join(map(printable, o.values()))
-              for o in copies.values() if len(o) > 1]
     with results_folder(out, 'runs/predict') as folder:
         rows, broken = _predict(clf, paths, folder, words, notes)
     if broken: raise ValueError(f'not classified: {"; ".join(broken)}')
@@ -302,16 +295,19 @@ def _predict(clf, paths, folder, words, notes):
         shares = {f'p({name})': round(p, 4) for name, p in zip(clf.classes_, probs.tolist())}
         rows.append(dict(image=str(path), label=str(label), probability=round(max(probs), 3))
                     | shares)
+    quoted = [{name: cell_text(o) for name, o in row.items()} for row in rows]
+    record.keep_table('predictions.csv', DataFrame(quoted))     # before a pipe may close
+    checked, said = {}, []
+    if 'check' in words:
+        with warnings.catch_warnings(record=True) as said:
+            checked = dict(checked=clf.score(user_path(words['check'])))
+    record.result(results=rows, **checked)
     shown = [[printable(row[k]) for k in ('image', 'label', 'probability')] for row in rows]
     widths = [min(80, max(map(len, column))) for column in zip(*shown)]
     for row in shown: log.line('  '.join(map(str.rjust, row, widths)), always=True)
-    record.keep_table('predictions.csv', DataFrame(rows))
-    checked = {}
-    if 'check' in words:
-        checked = dict(checked=clf.score(user_path(words['check'])))
-        log.line(f'{100*checked["checked"]:.1f} % of the images in {words["check"]} are named '
-                 'rightly', always=True)
-    record.result(results=rows, **checked)
+    if checked: log.line(f'{100*checked["checked"]:.1f} % of the images in {words["check"]} are '
+                         'named rightly', always=True)
+    for one in said: log.line(str(one.message), always=True)
     explained = [row['image'] for row in rows[:words.get('figures', 20)]]
     for i, path in enumerate(explained):
         name = re.sub(r'[^\w.-]+', '_', Path(path).stem)[:60]

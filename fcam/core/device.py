@@ -10,6 +10,7 @@ __all__ = ['choose_device', 'run_on_gpu', 'megabytes', 'check_precision', 'choos
 import gc
 import os
 from contextlib import contextmanager
+from threading import RLock
 
 import torch
 from torch import nn
@@ -85,12 +86,17 @@ def autocast(
     return torch.autocast(torch.device(device).type, dtype=dtype, enabled=half)
 
 # %% ../../nbs/core/device.ipynb #4a9e59e6
+_switching = RLock()
+
 @contextmanager
 def eval_mode(
     *modules:nn.Module, # networks, with all modules inside them
 ):
     "Eval mode for the `with` block; then each module has its own mode again, also after an error"
+    _switching.acquire()                       # or another thread would see a mode of this block
     modes = [(m, m.training) for module in modules for m in module.modules()]
+    switched = any(training for _, training in modes)
+    if not switched: _switching.release()                      # threads compute side by side
     try:
         for m, training in modes:
             if training: m.training = False                    # to set it takes time
@@ -98,6 +104,7 @@ def eval_mode(
     finally:
         for m, training in modes:
             if m.training != training: m.training = training
+        if switched: _switching.release()
 
 # %% ../../nbs/core/device.ipynb #00516939
 def usable_cpus()->int: # at least 1

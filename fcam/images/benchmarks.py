@@ -14,6 +14,7 @@ from tarfile import TarError
 
 import numpy as np
 
+from ..core.files import check_regular
 from .folders import existing_folder, find_classes, image_files, read_split
 from .glyphs import cache_folder
 
@@ -86,7 +87,8 @@ def cub_layout(
         path = path/'CUB_200_2011'
     try:
         images, labels, names, boxes = (
-            dict(line.split(maxsplit=1) for line in (path/f'{o}.txt').read_text().splitlines())
+            dict(line.split(maxsplit=1) for line in
+                 check_regular(path/f'{o}.txt').read_text().splitlines())
             for o in ('images', 'image_class_labels', 'classes', 'bounding_boxes'))
         files = {o: [] for o in names.values()}
         for i, file in images.items():

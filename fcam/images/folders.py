@@ -4,16 +4,20 @@
 
 # %% auto #0
 __all__ = ['image_files', 'class_folders', 'printable', 'left_out_line', 'check_disjoint', 'read_split', 'existing_folder',
-           'alike_line', 'class_files', 'find_classes', 'folder_layout', 'given_pictures', 'given_classes']
+           'alike_line', 'copies', 'class_files', 'find_classes', 'folder_layout', 'given_pictures', 'given_classes',
+           'given_groups', 'check_labels']
 
 # %% ../../nbs/images/folders.ipynb #125900a1
 import json
 import os
 import random
 import warnings
+from contextlib import suppress
 from importlib.resources import files as package_files
 from itertools import combinations
+from numbers import Real
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 from PIL import Image
@@ -26,29 +30,42 @@ _SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.apng', '.bmp', '.dib', 
 
 _SYSTEM = '.', '__', '@eaDir', '$RECYCLE', 'lost+found', 'System Volume'     # folders of systems
 
+def _is_jpeg(file):
+    "Whether a file, whatever it is called, holds a JPEG"
+    with suppress(OSError), open(file, 'rb') as opened: return opened.read(2) == b'\xff\xd8'
+
 def image_files(
     folder:Path, # of one class; images may lie in folders below
     left_out:dict|None=None, # receives what is left out: reason to paths
 )->list: # paths, sorted
-    "Image files of a class, without hidden ones; `OSError` names a folder that cannot be read"
+    """Image files of a class, without hidden ones; `OSError` names a folder that cannot be read,
+    `ValueError` one with folders more than 100 deep"""
     files, known, heic = [], _SUFFIXES, ('.heic', '.heif')
     found = {} if left_out is None else left_out
-    def unreadable(error): raise error
-    seen = set()                                             # a link may lead to where it lies
-    for path, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
-        if (place := os.path.realpath(path)) in seen: folders[:], names = [], []
-        seen.add(place)
-        folders[:] = sorted(name for name in folders if not name.startswith(_SYSTEM))
-        files += [Path(path)/name for name in names if not name.startswith('.')]
+    seen, waiting = set(), [(Path(folder), 0)]               # a link may lead to where it lies
+    while waiting:
+        (path, depth), within = waiting.pop(), []
+        if depth > 100: raise ValueError(f'{folder} holds folders more than 100 deep: move them')
+        place = os.stat(path)
+        if (place.st_dev, place.st_ino) in seen: continue
+        seen.add((place.st_dev, place.st_ino))
+        for one in os.scandir(path):
+            if one.is_dir(): within += [one.name]*(not one.name.startswith(_SYSTEM))
+            elif not one.name.startswith('.'): files.append(path/one.name)
+        waiting += [(path/name, depth + 1) for name in sorted(within, reverse=True)]
     if any(o.suffix.lower() in heic for o in files):
         from fcam.images.pixels import known_formats        # torch and Pillow, only for these
         if 'HEIF' in known_formats(): known = _SUFFIXES | set(heic)
+    kept = []
     for file in sorted(files):
-        suffix = file.suffix.lower()
-        reason = 'of other kinds'
-        if suffix in heic: reason = 'in HEIC: convert them, or install pillow-heif'
-        if suffix not in known: found.setdefault(reason, []).append(file)
-    return sorted(o for o in files if o.suffix.lower() in known)
+        suffix, reason = file.suffix.lower(), 'of other kinds'
+        if file.exists() and not file.is_file(): reason = 'that are no files but pipes or devices'
+        elif suffix in known: reason = None
+        elif suffix in heic:
+            reason = None if _is_jpeg(file) else 'in HEIC: convert them, or install pillow-heif'
+        if reason: found.setdefault(reason, []).append(file)
+        else: kept.append(file)
+    return kept
 
 def class_folders(
     path:Path, # holds one folder per class
@@ -147,13 +164,30 @@ def _files_in(folders, left_out):
 def alike_line(
     names, # of classes
 )->str:
-    "That two names differ only in letter case; empty where none do"
+    "That two names differ only in letter case, spaces or coding; empty where none do"
     first = {}
     for name in names:
-        other = first.setdefault(name.casefold(), name)
+        plain = ' '.join(normalize('NFKC', name).casefold().split())
+        other = first.setdefault(plain, name)
         if other != name: return (f'{printable(other)!r} and {printable(name)!r} differ only in '
-            'letter case and count as two classes: if they are one, give both one name')
+            'letter case, spaces or how accents are coded, and count as two classes: if they are '
+            'one, give both one name')
     return ''
+
+def copies(
+    digests:list, # of pictures, None where there is none
+    labels, # `(n_pictures,)`
+    n_new:int, # how many of the last are new
+    shown:callable, # gives what the picture at a position is called
+)->str:
+    "Says which pictures are there more than once, of which one at least is new; empty where none"
+    rows, found = {}, []
+    for i, digest in enumerate(digests): rows.setdefault(digest or i, []).append(i)
+    for same in rows.values():
+        if len(same) < 2 or same[-1] < len(digests) - n_new: continue
+        several = 'several classes' if len({*labels[same]}) > 1 else 'one class, several times'
+        found.append(f'the same picture in {several}: {", ".join(map(shown, same[:3]))}')
+    return '; '.join(sorted(found, reverse=True)[:3]) + f' ({len(found)} in all)'*(len(found) > 3)
 
 def class_files(
     path, # holds one folder of images per class
@@ -227,6 +261,13 @@ def folder_layout(
     return {k: {o: files[o] for o in sorted(names)} for k, names in shares.items()}
 
 # %% ../../nbs/images/folders.ipynb #0085d955
+def _pairs(X):
+    "The items of a `Dataset` of PyTorch, pictures with labels, or None; `ValueError` for a loader"
+    from torch.utils.data import Dataset
+    if hasattr(X, 'dataset'): raise ValueError(
+        f'X is a {type(X).__name__}, which gives batches: give its dataset')
+    return [X[i] for i in range(len(X))] if isinstance(X, Dataset) else None
+
 def given_pictures(
     X, # a folder, a picture of any kind that `load_image` takes, or a list or column of them
 )->list: # of pictures
@@ -249,13 +290,18 @@ def given_pictures(
     last, first = (len(shape) == 3 and shape[axis] in (1, 3, 4) for axis in (2, 0))
     if first and not last and shape[0] > 1: warnings.warn(f'pixels of shape {shape} are taken for '
         f'one picture, channels first: give list(X) for {shape[0]} grey ones', stacklevel=4)
-    return [X] if one or first or last else list(X)
+    if one or first or last: return [X]
+    if not hasattr(X, '__iter__') and not hasattr(X, '__getitem__'): raise ValueError(
+        f'X is {X!r:.80}: give pictures, a folder of them or a list')
+    if pairs := _pairs(X): return [o[0] if isinstance(o, tuple) else o for o in pairs]
+    return list(X)
 
 def given_classes(
     X, # as for `given_pictures`, or without `y` a folder of class folders or `{class: pictures}`
     y, # labels, or None
 )->tuple: # pictures, labels, names of groups, and whether those that cannot be read are left out
     "What somebody gives as labelled pictures; a folder within that of the class names a group"
+    if y is None and (pairs := _pairs(X)): X, y = zip(*pairs)
     if y is not None: return (pictures := given_pictures(X)), y, [None]*len(pictures), False
     is_folder = isinstance(X, (str, os.PathLike))
     if not is_folder and not isinstance(X, dict): raise ValueError(
@@ -271,3 +317,24 @@ def given_classes(
     root = user_path(X).absolute()
     below = [Path(file).absolute().relative_to(root).parts[1:-1] for file in pictures]
     return pictures, labels, ['/'.join(names) or None for names in below], True
+
+def given_groups(
+    groups, # a name for each picture
+)->list: # of text, None where a name is not known
+    "What somebody gives as `groups`; `ValueError` for what is no list of names"
+    from pandas import isna
+    names = np.asarray(groups, dtype=object)
+    if names.ndim != 1 and names.size: raise ValueError(
+        f'groups is a {type(groups).__name__}: give a list of names, one for each picture')
+    return [None if isna(name) else str(name) for name in names]
+
+def check_labels(
+    y, # of pictures
+)->set: # whether a label is text: True, False, or both
+    "`ValueError` in one sentence for labels that are neither text nor numbers, or are masked"
+    kind, labels = np.asarray(y).dtype.kind, np.ravel(np.asarray(y, dtype=object))
+    wrong = [o for o in labels if kind in 'mMSV' or isinstance(o, str) and o.endswith('\0')
+             or kind == 'O' and not isinstance(o, (str, Real))]          # NumPy drops zero bytes
+    if wrong or np.ma.is_masked(y): raise ValueError(f'the label {(wrong or ["masked"])[0]!r:.80} '
+        'is neither text nor a number: give another, or leave the picture out')
+    return {isinstance(o, str) for o in labels}

@@ -22,6 +22,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from ..core.checks import check_count
+from ..core.files import check_regular
 
 # %% ../../nbs/images/pixels.ipynb #f5a45186
 _JPEG = 'JPEG', 'MPO'                     # MPO: what some cameras write, JPEG with a second image
@@ -77,7 +78,7 @@ def _opened(file):
         if hasattr(file, 'read'):
             with suppress(AttributeError, OSError): file.seek(0)       # a stream may have no start
             content = file.read()
-        source = BytesIO(content) if path is None else path
+        source = BytesIO(content) if path is None else check_regular(path)
         with Image.open(source, formats=known_formats()) as image: yield image
     except FileNotFoundError as e:
         hint = ': fetch it first' if '://' in str(path) else ''

@@ -1,0 +1,442 @@
+"What people give that nobody thought of: each is answered, or refused in one sentence, and nothing is lost"
+import json, os, signal, subprocess, sys, time, warnings
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from unicodedata import normalize
+
+import numpy as np, pytest, torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from fcam.classify import FewShotClassifier
+from fcam.core.files import save_tensors, write_json
+from fcam.encoders.named import named_encoder
+from fcam.images.folders import class_files, image_files
+
+quiet = dict(device='cpu', verbose=False)
+
+def picture(seed, side=40): return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8))
+
+def colours(n=4, shift=0): return {name: [Image.new('RGB', (40, 40), tuple(c + 9*i + shift for c in rgb)) for i in range(n)] for name, rgb in dict(blue=(9, 9, 150), green=(9, 150, 9), red=(150, 9, 9)).items()}
+
+def small(**settings):
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Conv2d(3, 8, 5, stride=4), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 12, 3, stride=2))
+    return layers if settings.pop('plain', False) else FewShotClassifier(layers.eval(), size=32, cells=3, **quiet, **settings)
+
+def table(n=8, seed=0):
+    y = np.repeat(['a', 'b', 'c'], n)
+    return np.random.default_rng(seed).normal(size=(3*n, 6)) + 3*np.eye(6)[:3].repeat(n, 0), y
+
+def features(**settings): return FewShotClassifier(None, verbose=False, **settings)
+
+def said(function):
+    "All warnings"
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter('always')
+        function()
+    return '\n'.join(str(one.message) for one in found)
+
+def refused(function, *words, errors=ValueError):
+    with pytest.raises(errors) as found: function()
+    text = str(found.value)
+    assert all(word in text for word in words) and '\n' not in text and len(text) < 500, text
+
+# ---- 1: saving
+
+loop = '''import sys, numpy as np
+from fcam.classify import FewShotClassifier
+x, y = np.random.default_rng(0).normal(size=(3000, 300)), np.arange(3000)%3
+both = [FewShotClassifier(None, rule='cosine', verbose=False).fit(x + k, y) for k in (0, 1)]
+print('ready', flush=True)
+while True:
+    for one in both: one.save(sys.argv[1])'''
+
+def saving(folder): return subprocess.Popen([sys.executable, '-c', loop, str(folder)], stdout=subprocess.PIPE, text=True, env=os.environ | dict(OMP_NUM_THREADS='1'))
+
+def test_a_kill_while_saving_loses_nothing(tmp_path):
+    "Neither the old classifier nor the folder"
+    x, y = table(20)
+    features().fit(x, y).save(tmp_path)
+    for i in range(4):
+        process = saving(tmp_path)
+        assert process.stdout.readline() == 'ready\n'
+        time.sleep(0.05 + 0.07*i)
+        process.kill()
+        process.wait()
+        FewShotClassifier.load(tmp_path)
+    features().fit(x, y).save(tmp_path)
+    assert len([*tmp_path.iterdir()]) == 3                     # features, JSON and lock: nothing is left behind
+
+def test_two_processes_save_into_one_folder(tmp_path):
+    both = [saving(tmp_path) for _ in range(2)]
+    for process in both: assert process.stdout.readline() == 'ready\n'
+    while not (tmp_path/'classifier.json').exists(): time.sleep(0.01)
+    begin = time.time()
+    while time.time() - begin < 3: FewShotClassifier.load(tmp_path)
+    assert [process.poll() for process in both] == [None, None]
+    for process in both:
+        process.kill()
+        process.wait()
+
+def test_a_failed_save_leaves_the_old_one(tmp_path):
+    x, y = table()
+    first = features().fit(x, y)
+    first.save(tmp_path)
+    other = features().fit(x[::-1], y)
+    other.groups_ = [date(2026, 1, 1)]*len(y)
+    with pytest.raises(Exception): other.save(tmp_path)
+    assert np.array_equal(FewShotClassifier.load(tmp_path).predict_proba(x), first.predict_proba(x))
+
+def test_files_of_others_are_not_replaced(tmp_path):
+    clf = features().fit(*table())
+    for text in '{"mine": 1}', 'no JSON', '[]':
+        (tmp_path/'classifier.json').write_text(text)
+        refused(lambda: clf.save(tmp_path), 'classifier.json was not written by save')
+        assert (tmp_path/'classifier.json').read_text() == text
+    (tmp_path/'classifier.json').unlink()
+    (tmp_path/'features_of_mine.safetensors').write_text('mine')
+    clf.save(tmp_path)
+    clf.save(tmp_path)
+    assert (tmp_path/'features_of_mine.safetensors').read_text() == 'mine'
+
+def as_before(folder, number):
+    "A folder as version 0.2 wrote it (1), or 0.3 (2)"
+    from fcam.classifiers import saved
+    known = json.loads((folder/'classifier.json').read_text()) | dict(format=number)
+    del known['digest'], known['digests'], known['found']['exponent_']
+    features = (folder/known.pop('features')).rename(folder/'features.safetensors')
+    if number == 1:
+        del known['groups'], known['seconds'], known['settings']['whiten']
+        for name in ('whiten_', 'estimate_'): del known['found'][name]
+        known |= dict(competition=None)
+    else: known |= dict(digest=saved._digest(known, features.read_bytes()))
+    write_json(folder/'classifier.json', **known)
+
+@pytest.mark.parametrize('number', [1, 2])
+def test_folders_of_before_load_and_become_new_ones(number, tmp_path):
+    x, y = table()
+    clf = features().fit(x, y)
+    as_before(clf.save(tmp_path), number)
+    again = FewShotClassifier.load(tmp_path)
+    assert np.allclose(again.predict_proba(x), clf.predict_proba(x), atol=1e-6)
+    again.save(tmp_path)
+    assert not (tmp_path/'features.safetensors').exists()
+    assert np.array_equal(FewShotClassifier.load(tmp_path).predict(x), clf.predict(x))
+
+# ---- 4: what is read
+
+def forged(folder, **changes):
+    "Changes the JSON and the features of a folder, and gives it the digest of what it holds then"
+    from fcam.classifiers import saved
+    known = json.loads((folder/'classifier.json').read_text())
+    found, settings, tensors = (changes.pop(name, {}) for name in ('found', 'settings', 'tensors'))
+    known |= changes | dict(found=known['found'] | found, settings=known['settings'] | settings)
+    if tensors: save_file({k: o.contiguous() for k, o in (load_file(folder/known['features']) | tensors).items()}, folder/known['features'])
+    del known['digest']
+    content = (folder/known['features']).read_bytes() if Path(str(known['features'])).name == known['features'] else b''
+    text = json.dumps(known)
+    (folder/'classifier.json').write_text(json.dumps(known | dict(digest=saved._digest(json.loads(text), content))) if 'NaN' not in text else text)
+
+n = 24
+forgeries = dict(
+    cache=dict(settings=dict(cache='/tmp/spy')), setting=dict(settings=dict(unknown=1)), rule=dict(settings=dict(rule='no rule')),
+    format=dict(format=4), text=dict(format='3'), method=dict(found=dict(predict=1)), cold=dict(found=dict(temperature_=0.)), nan=dict(found=dict(temperature_=float('nan'))),
+    word=dict(found=dict(temperature_='1')), none=dict(found=dict(temperature_=None)), estimate=dict(found=dict(estimate_=dict(like=['a', 'b', 'c']))),
+    threshold=dict(found=dict(threshold_='high')), found_rule=dict(found=dict(rule_='no rule')), exponent=dict(found=dict(exponent_='x')),
+    classes=dict(classes=['a', 'b']), order=dict(classes=['c', 'b', 'a']), cut=dict(classes=['alpha', 'beta', 'gamma']), dtype=dict(dtype='|O'), dtypes=dict(dtype='nothing'),
+    pictures=dict(pictures=['x']), groups=dict(groups=['a']), seconds=dict(seconds='s'*n), encoder=dict(encoder=dict(name=5)), name=dict(encoder=[1]),
+    path=dict(features='../features.safetensors'), number=dict(features=3),
+    labels=dict(tensors=dict(labels=torch.arange(n)%4)), floats=dict(tensors=dict(labels=torch.zeros(n))), fewer=dict(tensors=dict(labels=torch.arange(3))),
+    shape=dict(tensors=dict(local=torch.randn(n, 1, 5))), flat=dict(tensors=dict(local=torch.randn(n))), more=dict(tensors=dict(extra=torch.ones(1))),
+    infinite=dict(tensors=dict(whole=torch.full((n, 6), torch.inf))), whole=dict(tensors=dict(whole=torch.randn(n, 9))))
+
+@pytest.mark.parametrize('name', forgeries)
+def test_what_save_does_not_write_is_refused(name, tmp_path):
+    forged(features().fit(*table()).save(tmp_path), **forgeries[name])
+    refused(lambda: FewShotClassifier.load(tmp_path), 'is damaged, or was changed')
+
+@pytest.mark.parametrize('text', ['[]', '1', '{}', '', '{"found": 1}', '['*100_000])
+def test_any_other_json_is_refused(text, tmp_path):
+    features().fit(*table()).save(tmp_path)
+    (tmp_path/'classifier.json').write_text(text)
+    refused(lambda: FewShotClassifier.load(tmp_path), 'is damaged, or was changed')
+
+@pytest.mark.parametrize('name', ['hf://somebody/model', 'hf-hub:somebody/model', 'timm:hf-hub:somebody/model'])
+def test_nothing_is_fetched_unasked(name, tmp_path):
+    small().fit(colours()).save(tmp_path)
+    known = json.loads((tmp_path/'classifier.json').read_text())['encoder']
+    forged(tmp_path, encoder=known | (dict(fcam=name) if name.startswith('hf:') else dict(name=name)))
+    refused(lambda: FewShotClassifier.load(tmp_path), 'is not fetched unasked', f'encoder={name!r}')
+
+def test_features_of_another_encoder_are_refused(tmp_path):
+    clf = small().fit(colours())
+    tensors = dict(local=clf.bank_.local[..., ::2], whole=clf.bank_.whole[:, ::2])
+    forged(clf.save(tmp_path), tensors=tensors)
+    refused(lambda: FewShotClassifier.load(tmp_path, encoder=clf.encoder, device='cpu'), 'is damaged')
+
+def test_a_compiled_encoder_is_the_same(tmp_path):
+    clf = small().fit(colours())
+    clf.save(tmp_path)
+    compiled = torch.compile(clf.encoder, backend='eager')
+    again = FewShotClassifier.load(tmp_path, encoder=compiled, device='cpu')
+    assert np.allclose(again.predict_proba(colours()['red']), clf.predict_proba(colours()['red']), atol=1e-5)
+    other = nn.Conv2d(3, 12, 3)
+    refused(lambda: FewShotClassifier.load(tmp_path, encoder=other, device='cpu'), 'weights')
+
+# ---- 2 and 20: what lies in folders
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, pictures in colours().items():
+        (tmp_path/'classes'/name).mkdir(parents=True)
+        for i, one in enumerate(pictures): one.save(tmp_path/'classes'/name/f'{i}.png')
+    return tmp_path/'classes'
+
+def within(seconds, code, *words):
+    done = subprocess.run([sys.executable, '-c', code, *map(str, words)], timeout=seconds + 40, capture_output=True, text=True, env=os.environ | dict(OMP_NUM_THREADS='1'))
+    return done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr
+
+def test_pipes_are_not_waited_for(folder, tmp_path):
+    os.mkfifo(folder/'red'/'pipe.png')
+    os.mkfifo(tmp_path/'pipe.jpg')
+    code = """import sys, warnings
+from fcam.classify import FewShotClassifier
+from fcam.images.pixels import load_image, measure_image
+from fcam.images.folders import image_files
+left = {}
+print(len(image_files(sys.argv[1] + '/red', left)), *left)
+for function in load_image, measure_image:
+    try: function(sys.argv[2])
+    except ValueError as error: print(error)
+"""
+    done = subprocess.run([sys.executable, '-c', code, str(folder), str(tmp_path/'pipe.jpg')], timeout=60, capture_output=True, text=True)
+    first, *others = done.stdout.splitlines()
+    assert first == '4 that are no files but pipes or devices', done.stdout + done.stderr
+    assert len(others) == 2 and all('is a pipe, a socket or a device' in o for o in others)
+    (tmp_path/'saved').mkdir()
+    os.mkfifo(tmp_path/'saved'/'classifier.json')
+    code = """import sys
+from fcam.classify import FewShotClassifier
+try: FewShotClassifier.load(sys.argv[1])
+except ValueError as error: print(error)"""
+    done = subprocess.run([sys.executable, '-c', code, str(tmp_path/'saved')], timeout=60, capture_output=True, text=True)
+    assert 'is a pipe, a socket or a device' in done.stdout
+
+def test_a_very_deep_tree_is_refused_at_once(folder):
+    here, begin = os.getcwd(), time.time()
+    try:
+        os.chdir(folder/'red')
+        for _ in range(1500):
+            os.mkdir('d')
+            os.chdir('d')
+    finally: os.chdir(here)
+    refused(lambda: class_files(folder), 'more than 100 deep')
+    assert time.time() - begin < 10
+    subprocess.run(['rm', '-rf', str(folder)], check=True)
+
+def test_a_link_to_where_it_lies_is_followed_once(folder):
+    (folder/'red'/'again').symlink_to(folder/'red')
+    assert len(image_files(folder/'red')) == 4
+
+def test_heic_that_holds_a_jpeg_is_read(folder):
+    Image.new('RGB', (40, 40), 'red').save(folder/'red'/'phone.heic', 'JPEG')
+    assert folder/'red'/'phone.heic' in image_files(folder/'red')
+    (folder/'red'/'real.heic').write_bytes(b'\0\0\0\x18ftypheic' + bytes(40))
+    image_files(folder/'red', left := {})
+    assert [o.name for o in left['in HEIC: convert them, or install pillow-heif']] == ['real.heic']
+
+# ---- 8, 9, 10, 18: groups, names, copies, labels
+
+def test_groups_that_are_not_known():
+    from pandas import DataFrame, NA, Series
+    x, y = table(2)
+    for missing in (float('nan'), None, NA, np.nan):
+        clf = features().fit(x, y, groups=Series(['p', missing]*3, dtype=object))
+        assert clf.groups_ == ['p', None]*3
+    for wrong in 'shelf', dict(a=1), DataFrame(dict(a=[1]*6, b=[1]*6)), 5, {1, 2}:
+        refused(lambda: features().fit(x, y, groups=wrong), 'give a list of names, one for each picture')
+        refused(lambda: small().fit(colours(2), groups=wrong), 'give a list of names, one for each picture')
+    refused(lambda: features().fit(x, y, groups=['p']), 'inconsistent numbers of samples')
+
+@pytest.mark.parametrize('other', [normalize('NFD', 'café'), 'café ', 'café\xa0', 'CAFÉ'])
+def test_one_name_in_two_spellings_is_told(other, tmp_path):
+    blue, green, red = colours().values()
+    given = {normalize('NFC', 'café'): blue, other: green, 'tea': red}
+    assert 'count as two classes' in said(lambda: small().fit(given))
+    for name, pictures in given.items():
+        (tmp_path/name).mkdir()
+        for i, one in enumerate(pictures): one.save(tmp_path/name/f'{i}.png')
+    assert said(lambda: small().fit(tmp_path)).count('count as two classes') == 1
+    clf = small().fit({normalize('NFC', 'café'): blue, 'tea': red})
+    told = said(lambda: clf.score({other: blue, 'tea': red}))
+    assert '4 of 8 pictures count as wrong, since their classes are not known' in told and 'of the other 4 100.0 % are right' in told and 'count as two classes' in told
+    assert not said(lambda: clf.score({'tea': red}))
+
+def test_a_picture_that_is_there_again_is_told():
+    blue, green, red = colours().values()
+    assert 'the same picture in several classes: picture 1 (blue), picture 9 (red)' in said(lambda: small().fit(dict(blue=blue, green=green, red=[blue[0], *red])))
+    assert 'the same picture in one class, several times: picture 1 (blue), picture 2 (blue), picture 3 (blue)' in said(lambda: small().fit(dict(blue=[blue[0]]*3, red=red)))
+    clf = small().fit(dict(blue=blue, red=red))
+    assert not said(lambda: clf.partial_fit(dict(green=green)))
+    assert 'in several classes' in said(lambda: clf.partial_fit([blue[1]], ['green']))
+    assert not said(lambda: clf.partial_fit([Image.new('RGB', (40, 40), 'white')], ['green']))    # of before nothing again
+
+def test_copies_are_told_after_loading(tmp_path):
+    clf = small().fit(colours())
+    again = FewShotClassifier.load(clf.save(tmp_path), encoder=clf.encoder, device='cpu')
+    again.verbose = False
+    assert 'in several classes' in said(lambda: again.partial_fit([colours()['red'][0]], ['blue']))
+
+@pytest.mark.parametrize('label', [np.datetime64('NaT'), Path('a'), Decimal(1), date(2026, 1, 1), frozenset([1]), None, 'a\0', b'a', (1, 2)], ids=repr)
+def test_labels_that_are_neither_text_nor_numbers(label):
+    x, y = table(2)
+    labels = ['a', 'a', 'b', 'b', label, label] if isinstance(label, str) else [label]*3 + [type(label)('b') if isinstance(label, Path) else label]*3
+    refused(lambda: features().fit(x, labels))
+    refused(lambda: small().fit([picture(i) for i in range(6)], labels))
+
+def test_masks_are_not_ignored():
+    x, y = table(2)
+    refused(lambda: features().fit(np.ma.masked_less(x, 0), y), 'masked')
+    refused(lambda: features().fit(x, np.ma.masked_equal(np.arange(6)//2, 1)), 'masked')
+    refused(lambda: features().fit(x, y).predict(np.ma.masked_less(x, 0)), 'masked')
+    assert features().fit(np.ma.array(x), y).score(x, y) == 1
+
+@pytest.mark.parametrize('rule', ['auto', 'cosine', 'logistic_regression', 'gda', 'simpleshot'])
+@pytest.mark.parametrize('scale', [1e200, 1e-200, 1e-20, 1e9])
+def test_features_of_any_scale_score_alike(rule, scale, tmp_path):
+    x, y = table()
+    new = table(seed=1)[0]
+    plain, clf = features(rule=rule).fit(x, y), features(rule=rule).fit(x*scale, y)
+    if rule in ('auto', 'cosine'): assert np.allclose(clf.predict_proba(new*scale), plain.predict_proba(new), atol=1e-6)
+    assert (clf.predict(new*scale) == plain.predict(new)).mean() > 0.95
+    again = FewShotClassifier.load(clf.save(tmp_path))
+    assert np.array_equal(again.predict_proba(new*scale), clf.predict_proba(new*scale))
+
+# ---- 6 and 11: threads, modes, weights
+
+def test_threads_with_a_module_that_trains():
+    layers = small(plain=True).train()
+    clf = FewShotClassifier(layers, size=32, cells=3, **quiet).fit(colours())
+    before = {name: o.clone() for name, o in layers.state_dict().items()}
+    asked = [picture(i) for i in range(40)]
+    expected = [clf.predict_proba([one]) for one in asked]
+    with ThreadPoolExecutor(8) as pool: found = list(pool.map(lambda i: clf.predict_proba([asked[i%40]]), range(400)))
+    assert max(np.abs(one - expected[i%40]).max() for i, one in enumerate(found)) < 1e-6
+    assert all(torch.equal(o, before[name]) for name, o in layers.state_dict().items())
+    assert all(module.training for module in layers.modules())
+
+def test_changed_weights_are_noticed(tmp_path):
+    layers = small(plain=True).eval()
+    clf = FewShotClassifier(layers, size=32, cells=3, **quiet).fit(colours())
+    asked = colours()['red']
+    assert not said(lambda: clf.predict(asked))
+    again = FewShotClassifier.load(clf.save(tmp_path), encoder=layers, device='cpu')
+    assert not said(lambda: again.predict(asked))
+    layers[0].weight.data.mul_(-1)
+    for one in clf, again: assert 'weights of the encoder have changed since fit' in said(lambda: one.predict(asked))
+    assert 'have changed' in said(lambda: clf.partial_fit([picture(0)], ['new']))
+    assert not said(lambda: clf.fit(colours()).predict(asked))
+
+# ---- 13, 14
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path):
+    from fcam.model import FCAM, load_fcam
+    model = load_fcam('cifar_fs', device='cpu')
+    model.save(tmp_path)
+    next(model.parameters()).data[0] = torch.nan
+    refused(lambda: model.save(tmp_path), 'not finite')
+    load_fcam(tmp_path, device='cpu')
+
+def test_scikit_learn_knows_all_methods():
+    import sklearn
+    from sklearn.model_selection import cross_validate, cross_val_score, GroupKFold
+    x, y = table(10)
+    clf = features()
+    assert all(hasattr(clf, name) for name in ('set_fit_request', 'set_partial_fit_request', 'set_score_request', 'set_output', 'get_feature_names_out'))
+    clf.set_output(transform='pandas').fit(x, y)
+    found = clf.transform(x)
+    assert list(found) == list(clf.get_feature_names_out()) and len(found) == len(x)
+    one = small().set_output(transform='pandas').fit(colours())
+    assert one.transform(colours()['red']).shape == (4, 12)
+    groups = np.tile(np.arange(5), 6)
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = features().set_fit_request(groups=True)
+        assert cross_validate(routed, x, y, cv=GroupKFold(3), params=dict(groups=groups))['test_score'].mean() > 0.8
+    with sklearn.config_context(transform_output='pandas'): assert hasattr(features().fit(x, y).transform(x), 'columns')
+    asking = features()
+    asking.suggest(x, 2)
+    asking.set_params(encoder=small().encoder, size=32, cells=3, device='cpu').partial_fit(colours())
+    assert asking.predict(colours()['red']).tolist() == ['red']*4
+    pictures, labels = sum(colours(10).values(), []), np.repeat(['blue', 'green', 'red'], 10)
+    assert np.isfinite(cross_val_score(small(none_of_these=0.1), pictures, labels, cv=3)).all()
+
+# ---- 15: what is given
+
+class Pairs(torch.utils.data.Dataset):
+    def __init__(self, classes): self.items = [(one, name) for name, pictures in classes.items() for one in pictures]
+    def __len__(self): return len(self.items)
+    def __getitem__(self, i): return self.items[i]
+
+def test_datasets_of_torch():
+    clf = small().fit(Pairs(colours()))
+    assert clf.predict(Pairs(colours())).tolist() == sum([[name]*4 for name in colours()], [])
+    assert clf.score(Pairs(colours())) == 1
+    assert clf.fit(Pairs(colours()), [label for _, label in Pairs(colours()).items]).score(Pairs(colours())) == 1
+    loader = torch.utils.data.DataLoader(Pairs(colours()))
+    for function in clf.predict, clf.fit, clf.score: refused(lambda: function(loader), 'give its dataset')
+
+def test_what_is_no_picture_is_named():
+    clf = small().fit(colours())
+    for wrong in None, 5: refused(lambda: clf.predict(wrong), f'X is {wrong}')
+    refused(lambda: clf.predict([None]), 'image')
+    refused(lambda: clf.encoder_.embed([]), 'no picture')
+    refused(lambda: clf.explain(colours()['red']), 'one picture')
+    refused(lambda: clf.explain(colours()['red'][0], n_pictures=0), 'n_pictures is 0')
+    query = next(clf._embed(colours()['red'][:1]))
+    refused(lambda: small().compare(query, [0]), 'call fit before')
+    refused(lambda: small().fit(colours()['red'], [['a'], ['b', 'c'], ['a'], ['b']]))
+
+class Odd(nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.layer = how, nn.Conv2d(3, 8, 3, stride=4)
+    def forward(self, x): return self.how(self.layer(x))
+
+@pytest.mark.parametrize('how', [lambda o: o.mean((2, 3)).squeeze(), lambda o: o.mean((2, 3))[:1].expand(5, -1), lambda o: o[:, :, None], lambda o: o[:-1] if len(o) > 1 else o, lambda o: o.sum()], ids=['squeezed', 'five rows', 'five dimensions', 'a row fewer', 'a number'])
+def test_encoders_that_do_not_give_a_row_a_picture(how): refused(lambda: FewShotClassifier(Odd(how), size=32, **quiet).fit(colours()), 'it gives')
+
+def test_a_strip_is_refused():
+    for image in Image.new('RGB', (60_000, 1)), Image.new('RGB', (1, 60_000)): refused(lambda: small().fit(colours()).predict([image]), 'strip')
+
+# ---- 17
+
+def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
+    from fcam.core.files import results_folder
+    monkeypatch.chdir(tmp_path)
+    (tmp_path/'runs').write_text('a file')
+    with pytest.raises(OSError, match='give --out'):
+        with results_folder(None, 'runs/predict'): pass
+
+def test_two_encoders_of_equal_weights_share_no_cache(tmp_path):
+    torch.manual_seed(0)
+    first = nn.Sequential(nn.Conv2d(3, 8, 5, stride=4), nn.ReLU())
+    second = nn.Sequential(first[0], nn.Tanh())
+    for module in first, second: kept = FewShotClassifier(module, size=32, cells=3, cache=tmp_path, **quiet).fit(colours())
+    plain = FewShotClassifier(second, size=32, cells=3, **quiet).fit(colours())
+    assert np.allclose(kept.predict_proba([picture(1)]), plain.predict_proba([picture(1)]), atol=1e-5)
+
+# ---- 19
+
+@pytest.mark.parametrize('kind', [list, tuple, np.array])
+def test_masses_as_numbers_have_the_precision_of_the_cost(kind):
+    from fcam.sinkhorn import sinkhorn
+    cost = torch.rand(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    masses = [0.1, 0.2, 0.7]
+    found = []
+    assert not said(lambda: found.append(sinkhorn(cost, kind(masses), kind(masses), 0.1, max_iter=100)))
+    assert (found[0].sum(0) - torch.tensor(masses, dtype=torch.float64)).abs().max() < 1e-9
+    for wrong in 1.5, '3', 0: refused(lambda: sinkhorn(cost, masses, masses, 0.1, max_iter=wrong), 'max_iter')
