@@ -40,7 +40,7 @@ class RunLog:
         self.path, self.quiet = path and Path(path), quiet
         if path and self.path.is_symlink(): self.path.unlink()  # what it leads to stays as it is
         self.silent = os.environ.get('RANK', '0') != '0'       # in all processes of a run but one
-        self.stream, self.width, self.rest = sys.stdout, 0, ''
+        self.stream, self.width, self.rest = sys.stdout or open(os.devnull, 'w'), 0, ''
     @property
     def in_terminal(self)->bool:
         "Whether a status would be seen"
