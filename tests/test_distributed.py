@@ -1,6 +1,7 @@
 "Two processes train like one that adds up the gradients of both halves, stay equal to the bit, and survive together"
 import os, shutil, signal, socket, subprocess, sys
 from itertools import count
+from unittest import mock
 
 import pytest, torch
 
@@ -14,6 +15,7 @@ from fcam.data import FewShotData
 from fcam.evaluate import Accuracy
 from fcam.core.distributed import join, leave, n_ranks, rank
 from fcam.learner import fcam_learner, load_fcam
+from fcam.training.stages import EpisodeValidation
 from fcam.images.loaders import StoreLoader
 
 settings = dict(preset='tiny', device='cpu', precision='float32', bs=192, n_query=3, n_iters=5, n_valid=4, warmup_lr=0.02, warmup_drops=(0.5,),
@@ -66,7 +68,8 @@ def launched(folder, function, n=2):
 
 def nets(learn):
     "Every number that was trained or averaged, by net"
-    found = dict(student=learn.model, teacher=learn.momentum_teacher.teacher, meta=learn.meta.model)
+    left = learn.stages['calibration']
+    found = dict(student=left.student, teacher=torch.nn.Sequential(left.encoder, left.head), meta=learn.model)
     return {name: {key: value.clone() for key, value in net.state_dict().items()} for name, net in found.items()}
 
 def equal(a, b): return [(net, key) for net in a for key in a[net] if not torch.equal(a[net][key], b[net][key])] == []
@@ -112,17 +115,15 @@ def trained(data, reference=False):
     "Both calls, each epoch of which is better than the last, so that it is the one that is kept"
     learn = fcam_learner(data, seed=5, cbs=[Draw(), Double()], **settings)
     learn.model.double()
-    scores = count(1)
-    learn.episode_validation.score = lambda: Accuracy([float(next(scores))]*2)
-    if reference:
-        learn.add_cbs([Alternate(), GradientAccumulation(settings['bs'])])
-        learn.dls.train.__class__ = Halves
-    with learn.no_bar(), learn.no_logging(): learn.pretrain()
-    start = {name: value.clone() for name, value in learn.encoder.state_dict().items()}
-    class Rising(Draw):
-        def before_fit(self): self.learn.episode_validation.score = lambda: Accuracy([float(next(scores))]*2)
-    torch.manual_seed(9)                                       # of the tasks and of the metric
-    learn.meta_train(cbs=[Rising(), Double(), *([Alternate()] if reference else [])])
+    scores, accumulate = count(1), GradientAccumulation(settings['bs'])
+    def in_halves(callback): callback.dls.train.__class__ = Halves
+    halved = Callback(before_fit=in_halves)
+    if reference: learn.add_cbs([Alternate(), accumulate, halved])
+    with mock.patch.object(EpisodeValidation, 'score', lambda self: Accuracy([float(next(scores))]*2)):
+        with learn.no_bar(), learn.no_logging(): learn.pretrain()
+        start = {name: value.clone() for name, value in learn.encoder.state_dict().items()}
+        if reference: learn.remove_cbs([accumulate, halved])
+        learn.meta_train()
     return nets(learn), start
 
 def test_like_one_process(data, tmp_path):
@@ -164,7 +165,7 @@ class End(Callback):
 def run(data, folder, place=None):
     "Both calls in a folder: the learner, its history, the next random number; or where it was interrupted"
     learn = fcam_learner(data, folder=folder/'run', seed=5, cbs=End(place), **settings)
-    try: learn.pretrain().meta_train(cbs=End(place))
+    try: learn.pretrain().meta_train()
     except KeyboardInterrupt: return None
     rows = [{key: value for key, value in row.items() if key != 'seconds'} for row in learn.history]
     return learn, (nets(learn), rows, torch.rand(()).item())
@@ -191,7 +192,7 @@ def test_run(data, tmp_path):
 
     within, at_end = ('calibration', 1, 1), ('joint', 0, settings['n_iters'] - 1)
     assert launched(tmp_path/'cut', lambda: run(data, tmp_path/'cut', within)) == [None]*2
-    assert read_state(tmp_path/'cut'/'run'/'checkpoint.pt')['epoch'] == 1
+    assert read_state(tmp_path/'cut'/'run'/'stages'/'calibration'/'checkpoint.pt')['epoch'] == 1
     with pytest.raises(ValueError, match='begun with num_processes 2, not 1'): fcam_learner(data, folder=tmp_path/'cut'/'run', seed=5, **settings)
     assert launched(tmp_path/'cut', lambda: run(data, tmp_path/'cut', at_end)) == [None]*2
     again = launched(tmp_path/'cut', lambda: run(data, tmp_path/'cut')[1])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from fastai.callback.core import Callback
+from fastai.learner import Learner
 from torch import nn
 from torch.nn import functional as F
 
@@ -23,8 +24,9 @@ from fcam.learner import fcam_learner
 from fcam.losses import cascade_kl
 from fcam.metric import AdaptiveMetric, ModulateModule
 from fcam.patches import RandomPatches
+from fcam.training.checkpoint import Stage
 from fcam.training.presets import Preset, presets
-from fcam.training.stages import meta_learner, metric_of, stage_optimizer, stage_schedule
+from fcam.training.stages import metric_of, stage_optimizer, stage_parts, stage_schedule
 
 # Appendix B, (1) to (3): what differs from data set to data set
 own = dict(
@@ -202,7 +204,7 @@ def test_step_of_calibration(benchmark, data):
 def test_epoch_of_meta_training(data):
     "Appendix B: 50 iterations of 4 tasks; queries and temperature are DeepEMD's code's"
     preset = presets['mini_imagenet']
-    learn = meta_learner(data, ResNet12(4), metric_of(preset, 40), preset)
+    learn = Learner(**stage_parts('joint', Stage(ResNet12(4)), data, preset))
     assert len(learn.dls.train) == 50*4
     assert len(learn.dls.one_batch()[0]) == 5*(1 + 15)
     assert learn.gradient_accumulation.n_acc == 4*5*15

@@ -24,7 +24,7 @@ def test_rows_are_trained_once(tmp_path, capsys, monkeypatch):
     import published_width as script
     monkeypatch.setattr(script, 'plan', script.plan | tiny)
     few_pictures(tmp_path/'cifar100')
-    for n_trained in (5, 0):                                   # one warm-up, two calibrations, two metrics
+    for n_trained in (6, 0):                                   # one warm-up, two calibrations, two metrics, of which one learns alone
         chain = script.Chain(tmp_path, 'cifar_fs', 0, epochs=1)
         of_paper = chain.lab.preset                            # what no row sets otherwise: the preset of CIFAR-FS has weights of ours
         assert (of_paper.sharpness, of_paper.norm_power, of_paper.weights_lr, of_paper.eps) == (1, 0, 0, 0.1)
@@ -42,7 +42,7 @@ def test_rows_are_trained_once(tmp_path, capsys, monkeypatch):
         'warm-up', 'averaged', 'weights (4, 3), one eps', 'weights (4, 3), one eps, structured FC'))]
     assert list(found) == [f'cifar_fs, seed 0: {name}' for name in names]
     last = found['cifar_fs, seed 0: Adaptive Metric as in the paper']
-    assert [part['part'] for part in last['parts']] == ['warm-up', 'calibration', 'meta-training'] and set(last['accuracy']) == {'1-shot', '5-shot'}
+    assert [part['part'] for part in last['parts']] == ['warm-up', 'calibration', 'module', 'joint'] and set(last['accuracy']) == {'1-shot', '5-shot'}
     assert {'eps, similar', 'eps, dissimilar'} <= set(last['eps'])
     right = [int(one) for one in last['right']['1-shot'].split(',')]
     assert len(right) == 4 and abs(sum(right)/3 - last['accuracy']['1-shot'][0]) < 1e-3
@@ -75,7 +75,7 @@ def test_rows_of_the_gpu_give_records_and_answers(tmp_path, monkeypatch):
     script.main(tmp_path, 'report', n_seeds=1)
     found = json.loads((tmp_path/'published_width_gpu.json').read_text())['rows']
     assert list(found) == ['neither', 'both', 'student, warm-up']
-    assert [part['part'] for part in found['both'][0]['trainings']] == ['warm-up', 'calibration', 'meta-training']
+    assert [part['part'] for part in found['both'][0]['trainings']] == ['warm-up', 'calibration', 'module', 'joint']
     record = json.loads((tmp_path/'lab'/'ablation-cifar100-full.json').read_text())
     assert [one['claim'] for one in record['claims']] == ['both above neither']*2
     for row in record['rows']:

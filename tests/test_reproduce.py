@@ -24,15 +24,15 @@ def state(folder):
     return [json.loads(file.read_text())['values'] for file in files[0]], [file.stat().st_mtime_ns for file in files[1]]
 
 def test_a_row_is_ended_and_begun_again(tmp_path):
-    for part, number in {'warm-up': signal.SIGINT, 'calibration': signal.SIGKILL}.items():
+    for stage, number in {'warm-up': signal.SIGINT, 'calibration': signal.SIGKILL}.items():
         process = begin(tmp_path, 'ablation', *options, '--out', 'ended')
-        while process.poll() is None and not list(tmp_path.glob(f'ended/trained/{part}-*/*')): time.sleep(0.02)
+        while process.poll() is None and not list(tmp_path.glob(f'ended/trained/{stage}-*/*')): time.sleep(0.02)
         process.send_signal(number)
-        assert process.wait(600) != 0 and 'Traceback' not in process.stderr.read(), part
+        assert process.wait(600) != 0 and 'Traceback' not in process.stderr.read(), stage
     results = {name: call(tmp_path, 'ablation', *options, '--out', name) for name in ('ended', 'whole')}
     for code, out, err in results.values(): assert code == 0 and '# ablation: open' in out, out + err
     before, whole = state(tmp_path/'ended'), state(tmp_path/'whole')
-    assert before[0] == whole[0] and len(list((tmp_path/'ended'/'trained').iterdir())) == 3
+    assert before[0] == whole[0] and len(list((tmp_path/'ended'/'trained').iterdir())) == 4
     assert (tmp_path/'ended'/'ablation-glyphs-tiny.md').read_text() in results['ended'][1]
     assert call(tmp_path, 'ablation', *options, '--out', 'ended')[0] == 0
     assert state(tmp_path/'ended') == before, 'trained or measured again'

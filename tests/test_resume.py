@@ -47,7 +47,7 @@ def live(name, seed):
 
 def writing():
     "Whether a checkpoint is being written"
-    return (folder/'killed'/'.checkpoint.pt.part').exists()
+    return any((folder/'killed'/'stages').glob('*/.checkpoint.pt.part'))
 
 start = time.time()
 assert os.waitpid(live('whole', 5), 0)[1] == 0
@@ -88,7 +88,7 @@ def test_kills(tmp_path):
     histories = [json.loads((tmp_path/f'{name}.json').read_text()) for name in ('whole', 'killed')]
     assert histories[0] == histories[1]
     assert json.loads(done.stdout.splitlines()[-1])['kills'] == n_kills
-    assert [path.name for path in (tmp_path/'killed').glob('*.pt*')] == ['checkpoint.pt']
+    assert not [*(tmp_path/'killed').rglob('*.pt*')] and len([*(tmp_path/'killed').rglob('stage.json')]) == 4
 
 # ---- the folder of a run, and runs that start from it
 
@@ -128,10 +128,10 @@ def learner(data, folder=None, cbs=None, **changes):
     from fcam.learner import fcam_learner
     return fcam_learner(data, folder=folder, cbs=cbs, **(settings | changes))
 
-def train(data, folder=None, cbs=None, meta_cbs=None, **changes):
+def train(data, folder=None, cbs=None, **changes):
     "Both calls, in a folder where one is given"
     with mock.patch('fcam.training.stages.EpisodeValidation.score', later_is_better), redirect_stdout(StringIO()):
-        return learner(data, folder, cbs, **changes).pretrain().meta_train(cbs=meta_cbs)
+        return learner(data, folder, cbs, **changes).pretrain().meta_train()
 
 @pytest.fixture(scope='module')
 def data():
@@ -146,7 +146,7 @@ def folder(data, tmp_path_factory):
     "Of a run that was interrupted in every stage"
     folder = tmp_path_factory.mktemp('runs')/'run'
     for place in (('warm-up', 0), ('warm-up', 1), ('calibration', 0), ('calibration', 1), ('joint', 0)):
-        with pytest.raises(KeyboardInterrupt): train(data, folder, press_ctrl_c(*place), press_ctrl_c(*place))
+        with pytest.raises(KeyboardInterrupt): train(data, folder, press_ctrl_c(*place))
     return folder
 
 @pytest.fixture(scope='module')
@@ -158,12 +158,12 @@ def resumed(data, folder):
 def test_interrupts_change_nothing(whole, resumed):
     "The weights and the history of a run that was interrupted in each stage are those of one that was not"
     for stage in ('calibration', 'joint'): assert any(row['kept'] for row in whole.history if row['stage'] == stage)
-    for part in ('model', 'encoder'): assert same(getattr(resumed, part), getattr(whole, part))
-    assert same(resumed.meta.model, whole.meta.model)
+    assert same(resumed.model, whole.model) and list(resumed.stages) == list(whole.stages)
+    for found, expected in zip(resumed.stages.values(), whole.stages.values()):
+        for net, other in zip(found[:4], expected[:4]): assert net is other is None or same(net, other)
     histories = [[row | dict(seconds=None) for row in learn.history] for learn in (whole, resumed)]
     assert histories[0] == histories[1]
-    resumed.history.append(None)                               # of an epoch that was not saved
-    resumed.meta_train()
+    resumed.pretrain().meta_train()                            # nothing is trained again
     assert len(resumed.history) == len(whole.history)
 
 def test_compiled_network(data, whole, tmp_path):
@@ -175,7 +175,7 @@ def test_compiled_network(data, whole, tmp_path):
         return graph.forward
     def train(cbs=None):
         learn = learner(data, tmp_path/'compiled', cbs)
-        learn.model.compile(backend=traced)
+        learn.encoder.compile(backend=traced)
         with mock.patch('fcam.training.stages.EpisodeValidation.score', later_is_better), redirect_stdout(StringIO()):
             try: return learn.pretrain()
             finally: learn.release()
@@ -184,7 +184,8 @@ def test_compiled_network(data, whole, tmp_path):
     assert graphs
     assert [row['stage'] for row in found.history] == ['warm-up']*2 + ['calibration']*2
     for row, expected in zip(found.history, whole.history): assert row['train_loss'] == pytest.approx(expected['train_loss'], rel=1e-3)
-    for net in 'model', 'encoder': torch.testing.assert_close(getattr(found, net).state_dict(), getattr(whole, net).state_dict(), rtol=0.01, atol=1e-3)
+    nets = ([left.student, left.encoder] for left in (learn.stages['calibration'] for learn in (found, whole)))
+    for net, expected in zip(*nets): torch.testing.assert_close(net.state_dict(), expected.state_dict(), rtol=0.01, atol=1e-3)
 
 def test_folder_has_the_model_and_the_head_of_each_stage(whole, resumed, folder):
     from fcam.model import load_fcam
@@ -193,9 +194,9 @@ def test_folder_has_the_model_and_the_head_of_each_stage(whole, resumed, folder)
     for name in whole.stages:
         kept = load_fcam(folder/'stages'/name, device='cpu')
         assert same(kept.encoder, whole.fcam(name).encoder) and same(kept.metric, whole.fcam(name).metric)
-    for name, net in (('student', whole.model), ('teacher', whole.momentum_teacher.teacher)):
-        head = load_file(folder/'stages'/f'calibration ({name})'/'head.safetensors')
-        assert head['weight'].equal(net[1].weight)
+    left = whole.stages['calibration']
+    for place, net in (('student', left.student[1]), ('.', left.head)):
+        assert load_file(folder/'stages'/'calibration'/place/'head.safetensors')['weight'].equal(net.weight)
     assert (folder/'stages'/'warm-up'/'head.safetensors').exists()
 
 def test_finished_run(data, whole, resumed, folder, monkeypatch):
@@ -206,12 +207,13 @@ def test_finished_run(data, whole, resumed, folder, monkeypatch):
     again = learner(data, folder)
     assert again.folder == folder and again.resumed == dict(stage='joint', epoch=2, n_epochs=2)
     again.pretrain().meta_train()                              # all is over: both return at once
-    assert same(again.meta.model, whole.meta.model)
+    assert same(again.model, whole.model) and len(again.history) == len(whole.history)
     class OwnMetric(EMDMetric): "That no file can name"
     with pytest.raises(ValueError, match='OwnMetric cannot be saved'): again.meta_train(metric=OwnMetric())
-    with pytest.raises(ValueError, match='was begun with'): again.pretrain(warmup_epochs=7)
+    with pytest.raises(ValueError, match='warmup_epochs 2, not 7'): again.pretrain(warmup_epochs=7)
+    with pytest.raises(ValueError, match='joint_epochs 2, not 3'): again.meta_train(joint_epochs=3)
     again.release()
-    with pytest.raises(ValueError, match='joint_epochs 2, not 3'): learner(data, folder, joint_epochs=3)
+    with pytest.raises(ValueError, match='joint_lr 0.0005, not 0.01'): learner(data, folder, joint_lr=0.01)
     with pytest.raises(ValueError, match='they were changed'): learner(FewShotData.glyphs(n_per_class=31), folder)
     monkeypatch.setattr('fcam.learner.choose_precision', lambda precision, device: 'bfloat16' if precision == 'auto' else precision)
     again = learner(data, folder, precision='auto')
@@ -221,10 +223,28 @@ def test_finished_run(data, whole, resumed, folder, monkeypatch):
     whole.release()                                            # nothing to release: nothing happens
 
 def test_folder_is_released_where_its_learner_fails(data, tmp_path):
-    from fcam.training.checkpoint import RunFolder
-    with mock.patch.object(RunFolder, 'release') as released, mock.patch('fcam.learner._restore', side_effect=ValueError('spoiled')):
+    from fcam.core.files import lock_folder
+    with mock.patch('fcam.learner.FCAMLearner', side_effect=ValueError('spoiled')):
         with pytest.raises(ValueError, match='spoiled'): learner(data, tmp_path/'spoiled')
-    released.assert_called_once()                              # another process may have it
+    lock = lock_folder(tmp_path/'spoiled')                     # the lock of this process, which it takes anew
+    assert lock.lock_counter == 1
+    lock.release()
+
+def test_changes_between_stages(data, tmp_path):
+    "A stage that has not begun may have other settings, and in memory one may be trained again by others"
+    one = train(data, tmp_path/'run', module_epochs=0, joint_epochs=0)
+    one.release()
+    assert list(one.stages) == ['warm-up', 'calibration']
+    other = train(data, tmp_path/'run', module_epochs=0, joint_lr=1e-2)
+    other.release()
+    assert list(other.stages) == ['warm-up', 'calibration', 'joint'] and len(other.history) == 6
+    assert same(other.stages['calibration'].encoder, one.stages['calibration'].encoder)
+    in_memory, again = train(data, module_epochs=0), dict(module_epochs=0, joint_epochs=3)
+    before = deepcopy(in_memory.stages)
+    with redirect_stdout(StringIO()): in_memory.meta_train(**again).meta_train(**again)       # the second call trains nothing
+    assert [row['stage'] for row in in_memory.history[6:]] == ['joint']*3 and list(in_memory.stages) == list(before)
+    assert same(in_memory.stages['calibration'].encoder, before['calibration'].encoder)
+    assert not same(in_memory.stages['joint'].encoder, before['joint'].encoder)
 
 def test_start_from_another_run(data, whole, resumed, folder, tmp_path):
     "One shares the warm-up of `whole`, the next the calibration of that one"
@@ -234,18 +254,18 @@ def test_start_from_another_run(data, whole, resumed, folder, tmp_path):
         calibrated = learner(data, tmp_path/'hot', first, warmup_epochs=0, class_temperature=1., start=folder/'stages'/'warm-up').pretrain()
     for found in first.state:                                  # the student, and the teacher as its copy
         for name, value in whole.stages['warm-up'].encoder.state_dict().items(): assert found[f'0.{name}'].equal(value)
-    assert list(calibrated.stages) == ['calibration (student)', 'calibration (teacher)']
+    assert list(calibrated.stages) == ['calibration']
     assert calibrated.fcam().info['start'] == calibrated.initial_weights
     calibrated.release()
     first = first_state()
-    trained = train(data, tmp_path/'meta', meta_cbs=first, start=tmp_path/'hot', **shared)
-    teacher = calibrated.stages['calibration (teacher)'].encoder.state_dict()
+    trained = train(data, tmp_path/'meta', first, start=tmp_path/'hot', **shared)
+    teacher = calibrated.stages['calibration'].encoder.state_dict()
     for name, value in teacher.items(): assert first.state[0][name].equal(value)
     assert list(trained.stages) == ['module', 'joint']
     trained.release()
     again = learner(data, tmp_path/'meta', **shared)           # goes on without the start
     assert again.initial_weights == trained.initial_weights and again.resumed['stage'] == 'joint'
-    assert same(again.pretrain().meta_train().meta.model, trained.meta.model)
+    assert same(again.pretrain().meta_train().model, trained.model)
     again.release()
     with pytest.raises(ValueError, match='was begun with the weights in'): learner(data, tmp_path/'meta', start=folder/'stages'/'joint', **shared)
     with pytest.raises(ValueError, match='has no head'): learner(data, warmup_epochs=0, start=tmp_path/'meta').pretrain()

@@ -20,7 +20,7 @@ _others = {
     'cosine classifier': 'cosine_classifier', 'linear classifier': 'linear_classifier',
     'logistic regression': 'logistic_regression', "EMD, weights (1, 0)": 'emd',
     'Sinkhorn, fixed eps': 'sinkhorn', 'largest similarity': 'max_similarity'}
-_teacher = 'calibration (teacher)'
+_calibrated = 'calibration'
 _ours = dict(sharpness=8., norm_power=4., weights_lr=0.05, eps=0.02)
 _plain = dict(soft_target='none') # L_CE alone, for as many epochs as calibration has
 _deepemd = dict(metric='emd', weights='deepemd', centre=True)
@@ -32,18 +32,19 @@ def _own_rows(suffix='', test={}):
     return {one.name.removesuffix(suffix): one for one in (
         row('MatchNet', 'matching', metric='cosine'), row('ProtoNet', metric='euclidean'),
         row('Meta-Baseline', metric='cosine'), row('DeepEMD v2', **_deepemd),
-        row('FRN', 'frn', _teacher), row('MCL', 'mcl', _teacher),
-        row('KNN (DN4)', 'dn4', _teacher),
-        row('cosine classifier', 'cosine_classifier', _teacher),
-        row('linear classifier', 'linear_classifier', _teacher))}
+        row('FRN', 'frn', _calibrated), row('MCL', 'mcl', _calibrated),
+        row('KNN (DN4)', 'dn4', _calibrated),
+        row('cosine classifier', 'cosine_classifier', _calibrated),
+        row('linear classifier', 'linear_classifier', _calibrated))}
 
 chosen_numbers = { # by validation classes: of three data sets, SimpleShot's of each training
     'MatchNet': dict(scale=10.), 'FRN': dict(alpha=2.), 'MCL': dict(gamma=40., gamma_back=20.),
     'SimpleShot': dict(mean='chosen'), 'KNN (DN4)': dict(k=5)}
-_on_ours = [Row(f'{name}, features of FCAM', _teacher, rule)
+_on_ours = [Row(f'{name}, features of FCAM', _calibrated, rule)
             for name, rule in (_rivals | _others).items()]
-_on_ours += [Row(f'{name}, chosen numbers, features of FCAM', _teacher, (_rivals | _others)[name],
-                 test=dict(rule_settings=numbers)) for name, numbers in chosen_numbers.items()]
+_on_ours += [Row(f'{name}, chosen numbers, features of FCAM', _calibrated,
+                 (_rivals | _others)[name], test=dict(rule_settings=numbers))
+             for name, numbers in chosen_numbers.items()]
 _chosen_rows = [replace(row, name=f'{name}, chosen numbers',
                         test=dict(rule_settings=chosen_numbers[name]))
                 for name, row in _own_rows().items() if name in chosen_numbers]
@@ -89,8 +90,8 @@ _comparison = Experiment('comparison',
 # %% ../../nbs/paper/claims.ipynb #aaf9ec14
 _none, _emd = dict(calibration_epochs=0), dict(metric='emd')
 _soft = partial(Claim, parts=('calibration',))             # claims about a part of the training
-_meta = partial(Claim, parts=('meta-training',))
-_both = partial(Claim, parts=('calibration', 'meta-training'))
+_meta = partial(Claim, parts=('module', 'joint'))
+_both = partial(Claim, parts=('calibration', 'module', 'joint'))
 _averaged = 'neither, averaged'
 _ablation = Experiment('ablation',
     'Feature Calibration and the Adaptive Metric each improve on L_CE with EMD, both together '
@@ -146,7 +147,7 @@ _modulate_module = Experiment('modulate_module',
 _end, _start = 'after 100%', 'after 0%'
 def _curve(name, temperature, **test):
     "A row of the accuracy during calibration"
-    return Row(name, _teacher, settings=dict(class_temperature=temperature), test=test,
+    return Row(name, _calibrated, settings=dict(class_temperature=temperature), test=test,
                measure='during')
 
 _temperature = Experiment('temperature',
@@ -197,8 +198,8 @@ _in_table = {'cosine classifier': ((61.31, 77.73), (64.92, 80.51)),
 _global = Experiment('global',
     'Feature Calibration also improves classifiers of one global feature.',
     'Table 6 (global classifiers)',
-    rows=(*_global_rows(_before, 'warm-up', _none), *_global_rows(_after, _teacher, {}),
-        *_global_rows(', averaged', _teacher, _plain)),
+    rows=(*_global_rows(_before, 'warm-up', _none), *_global_rows(_after, _calibrated, {}),
+        *_global_rows(', averaged', _calibrated, _plain)),
     claims=(*(_soft(name + _after, name + _before, primary=name == 'Classifier-Baseline',
                     control=f'{name}, averaged') for name in _in_table),
         *(Claim(name + _after, f'{name}, averaged', ours=True) for name in _in_table)),
@@ -232,8 +233,8 @@ _n_patches = Experiment('n_patches',
 # %% ../../nbs/paper/claims.ipynb #0e225b31
 _tsne = Experiment('tsne', 'Feature Calibration makes better clusters of new classes.', 'Figure 5',
     rows=(Row('before calibration', 'warm-up', measure='clusters'),
-        Row('after calibration', _teacher, measure='clusters'),
-        Row('L_CE alone, averaged', _teacher, settings=_plain, measure='clusters')),
+        Row('after calibration', _calibrated, measure='clusters'),
+        Row('L_CE alone, averaged', _calibrated, settings=_plain, measure='clusters')),
     claims=(_soft('after calibration', 'before calibration', primary=True,
                   control='L_CE alone, averaged'),
         Claim('after calibration', 'L_CE alone, averaged', ours=True)))
@@ -249,21 +250,21 @@ _plans = Experiment('plans',
         _meta('Adaptive Metric', 'Adaptive Metric', 'spread, similar', 'spread, dissimilar')))
 
 # %% ../../nbs/paper/claims.ipynb #54877ef0
-_label = dict(soft_target='label')
+_label, _student = dict(soft_target='label'), partial(Row, student=True)
 _hard_labels = Experiment('hard_labels',
     'Soft labels of a teacher make better features than as many further epochs of L_CE (a '
     'comparison of ours).',
     'Sections 1 and 4',
     rows=(Row('warm-up', 'warm-up', 'cosine'),
-        Row('L_CE alone', 'calibration (student)', 'cosine', settings=_plain),
-        Row('L_CE alone, averaged', _teacher, 'cosine', settings=_plain),
-        Row('hard labels on all crops', 'calibration (student)', 'cosine', settings=_label),
-        Row('hard labels on all crops, averaged', _teacher, 'cosine', settings=_label),
-        Row('soft labels, student', 'calibration (student)', 'cosine'),
-        Row('soft labels, teacher', _teacher, 'cosine'),
-        Row('L_CE alone, 25 patches', 'calibration (student)', 'cosine', settings=_plain,
+        _student('L_CE alone', 'calibration', 'cosine', settings=_plain),
+        Row('L_CE alone, averaged', _calibrated, 'cosine', settings=_plain),
+        _student('hard labels on all crops', 'calibration', 'cosine', settings=_label),
+        Row('hard labels on all crops, averaged', _calibrated, 'cosine', settings=_label),
+        _student('soft labels, student', 'calibration', 'cosine'),
+        Row('soft labels, teacher', _calibrated, 'cosine'),
+        _student('L_CE alone, 25 patches', 'calibration', 'cosine', settings=_plain,
             test=_many),
-        Row('soft labels, teacher, 25 patches', _teacher, 'cosine', test=_many)),
+        Row('soft labels, teacher, 25 patches', _calibrated, 'cosine', test=_many)),
     claims=(Claim('soft labels, teacher', 'L_CE alone', ours=True, primary=True),
         _soft('soft labels, teacher', 'warm-up', control='L_CE alone, averaged'),
         Claim('soft labels, teacher', 'hard labels on all crops, averaged', ours=True),
@@ -280,7 +281,7 @@ _weights = Experiment('weights',
     'A temperature in the weights of the patches, and the length of a feature, make the Adaptive '
     'Metric more accurate.',
     'ours, in place of equations (15) and (16)',
-    rows=(Row('cosine, frozen encoder', _teacher, 'cosine'),
+    rows=(Row('cosine, frozen encoder', _calibrated, 'cosine'),
         Row('weights (1, 0), frozen encoder', 'module'),
         Row('weights (8, 4), frozen encoder', 'module', settings=_ours),
         Row('weights (1, 0)'), Row('weights (8, 0)', settings=dict(sharpness=8., eps=0.02)),

@@ -15,10 +15,11 @@ from pathlib import Path
 import fcam
 from ..core.files import write_file, write_json
 from .experiments import digest, encoder_of, Experiment, holm, mean_interval
-from .experiments import paired_difference, stages, training_of, transport_rules
+from .experiments import paired_difference, training_of, transport_rules
 from .experiments import verdict, verdict_text
 from .laboratory import Laboratory, read_training
 from ..runs.record import machine
+from ..training.presets import stages
 
 # %% ../../nbs/paper/report.ipynb #1563781f
 class Report:
@@ -107,16 +108,17 @@ def _row_result(report, row, paper):
     for seed in seeds:
         training = training_of(row, lab.preset, seed)
         while training:
-            folder = lab.training_folder(training)
-            known = read_training(folder)
+            place = lab.training_folder(training)
+            known = read_training(place)
             kept = {o['stage']: 0 for o in known['history']}  # its weights at the start
             kept |= {o['stage']: o['epoch'] for o in known['history'] if o['kept']}
-            trainings.append(dict(folder=folder.name, seed=seed, seconds=known['seconds'],
-                                  precision=known['precision'], kept=kept))
+            trainings.append(dict(folder=place.parts[-3], seed=seed, seconds=known['seconds'],
+                                  precision=known['facts']['precision'], kept=kept))
             training = training.start
         file = lab.measurement_file(row, seed, report.experiment.shots)
         seconds += json.loads(file.read_text())['seconds']
-    return dict(name=row.name, stage=row.stage, rule=row.rule, measure=row.measure, test=row.test,
+    return dict(name=row.name, stage=row.stage, student=row.student, rule=row.rule,
+                measure=row.measure, test=row.test,
                 settings={name: str(value) for name, value in row.settings.items()},
                 paper=paper.get(row.name, {}), ours=columns, trainings=trainings,
                 seconds=round(seconds, 1))
@@ -183,9 +185,8 @@ def kept_starts(
     row:dict, # of the `rows` of a result
 )->str: # empty where there are none
     "Which stages of a row saved the weights with which they began, and in how many trainings"
-    order = list(dict.fromkeys(stage.split(' (')[0] for stage in stages))
-    found = []
-    for stage in order[:order.index(row['stage'].split(' (')[0]) + 1]:
+    found, last = [], row['stage'].split(' (')[0]              # up to 0.3 `calibration (teacher)`
+    for stage in stages[:stages.index(last) + 1]:
         kept = [part['kept'][stage] for part in row['trainings'] if stage in part['kept']]
         if 0 in kept: found.append(f'{stage} {kept.count(0)} of {len(kept)}')
     return f' (at its start: {", ".join(found)})' if found else ''

@@ -108,11 +108,11 @@ class Run(Record):
 def train(self:Run,
     every:bool=False, # evaluate all stages by all rules, not the last by its metric alone
 )->FCAMLearner:
-    "Both stages, then the evaluation; an error or a signal comes through once all is saved"
+    "All stages, then the evaluation; an error or a signal comes through once all is saved"
     learn, log, model_saved = self.learn, self.log, False
     try:
         learn.pretrain()
-        learn.meta_train(cbs=learn.stage_progress)
+        learn.meta_train()
         self._save()
         model_saved = True
         log.line('evaluation on the test classes')
@@ -129,7 +129,7 @@ def train(self:Run,
             self.keep_figure('decision.png', lambda: decision_figure(model, data))
         self.end()
     except BaseException as error:
-        if (self.folder/'checkpoint.pt').exists() and not model_saved: self._save()
+        if learn.history and not model_saved: self._save()
         cause = 'interrupted' if isinstance(error, KeyboardInterrupt) else 'ended by an error'
         log.line(f'\n{cause}: what is finished is kept in {shown_path(self.folder)}', always=True)
         if not isinstance(error, (ValueError, FloatingPointError)):

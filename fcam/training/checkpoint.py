@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['write_state', 'read_state', 'random_states', 'set_random_states', 'learner_state', 'load_learner_state', 'SaveState',
-           'ResumingLearner', 'run_facts', 'RunFolder', 'InitialWeights', 'read_initial_weights']
+           'ResumingLearner', 'run_facts', 'StageFolder', 'lock_run', 'Stage', 'read_stage', 'read_start']
 
 # %% ../../nbs/training/checkpoint.ipynb #25c25503
+import json
 import pickle
 import random
 from copy import deepcopy
@@ -23,13 +24,14 @@ from fastai.torch_core import get_model
 from fastcore.basics import store_attr
 from torch import nn, Tensor
 
-from ..core.distributed import from_main, gathered, is_main, main_prints, n_ranks, rank
-from ..core.files import lock_folder, user_path, write_file
+from ..core.distributed import from_main, gathered, is_main, n_ranks, rank
+from ..core.files import lock_folder, user_path, write_file, write_json
+from ..core.models import read_config, read_tensors
 from ..data import FewShotData
 from ..encoder import n_features_of
-from ..model import load_fcam, read_tensors
-from .presets import known_settings, Preset
-from .results import stage_folders
+from ..model import load_fcam
+from .presets import known_settings, Preset, settings_of, stages
+from .results import stage_folders, stage_name
 
 # %% ../../nbs/training/checkpoint.ipynb #463fcd9f
 def write_state(
@@ -122,7 +124,6 @@ class SaveState(Callback):
 class ResumingLearner(Learner):
     "A `Learner` whose fit begins with epoch `first_epoch`"
     first_epoch = 0
-    sync_bn = None # as for `several`
     def _do_fit(self):
         bar = getattr(getattr(self, 'progress', None), 'mbar', None)
         if bar and self.first_epoch: bar.update(0)              # or it has no time to count from
@@ -137,134 +138,142 @@ def run_facts(
     device, # where it computes
     precision:str='auto', # asked for; for 'auto' the folder decides, or the learner
     start:dict=None, # the facts of the weights that it begins with; default: fresh ones
-)->dict: # as `RunFolder` takes them
+)->dict: # as `StageFolder` takes them
     "What decides the result of a run, and `on` what machine, which decides its last digits"
     on = dict(torch=str(torch.__version__), device=str(device), threads=torch.get_num_threads())
     return dict(settings=preset.settings(), seed=seed, data=data.fingerprint(), n_ranks=n_ranks(),
                 precision=precision, start=start, on=on)
 
 # %% ../../nbs/training/checkpoint.ipynb #029b2cc1
-class RunFolder:
-    "The checkpoint of a run and the lock of its folder; `OSError` where another process has it"
-    calls = ('pretrain', 'meta_train') # in this order
+def _check_same(path, known, now):
+    "`ValueError` names what differs in the facts by which a stage was begun"
+    def settings(facts):
+        own = dict(seed=facts['seed'], num_processes=facts['n_ranks'])
+        return own | dict(precision=facts['precision']) | known_settings(facts['settings'])
+    before, begun, given = settings(known), known['start'] or {}, now['start'] or {}
+    differences = [f'with {name} {before.get(name)}, not {value}'
+                   for name, value in settings(now).items()
+                   if value not in (None, 'auto', before.get(name))]
+    if known['data'] != now['data']:
+        differences.insert(0, 'with other data or encoder, or they were changed since')
+    if given and begun.get('sha256') != given['sha256']:
+        weights = f'the weights in {begun["folder"]}' if begun else 'fresh weights'
+        differences.append(f'with {weights}, and those in {given["folder"]} are others')
+    if differences: raise ValueError(f'{path.name} in {path.parent.parent} was begun '
+        f'{differences[0]}: give what it was begun with, or choose another folder')
+
+# %% ../../nbs/training/checkpoint.ipynb #029b2cc2
+class StageFolder:
+    "What a stage keeps: a checkpoint while it is trained, then `stage.json` and what it left"
     def __init__(self,
-        folder, # made where it does not exist
-        facts:dict, # that decide the result: those of `run_facts`
+        folder:Path, # of a run
+        stage:str, # of `stages`
+        facts:dict, # those of `run_facts`
+        epochs:bool=True, # their numbers, too, must be those with which the stage was begun
     ):
-        self.path = user_path(folder).absolute()
-        self.lock, self.facts, self.plans, self.finished = None, facts, {}, set()
-        def lock(): self.lock = lock_folder(folder)
-        from_main(lock)                                        # rank 0 has it for all
-        try:
-            with main_prints(): self.state = self._read()
-        except BaseException:
-            self.release()
-            raise
-    def _read(self):
-        "The latest state, None for a new run; `ValueError` where it is of another run"
-        file = self.path/'checkpoint.pt'
-        if not file.exists():
-            known = (self.path/'config.json').exists() or (
-                (self.path/'stages').exists() and not (self.path/'run.json').exists())
-            if known: raise ValueError(
-                f'{self.path} holds a model but no checkpoint to go on from: choose another folder')
-            return None
-        state = read_state(file)
-        self._check_same(state['facts'])
-        self.facts |= {name: state['facts'][name] for name in ('precision', 'start')}
-        self.plans = dict(state['plans'])
-        return state
-    def _check_same(self, known):
-        "`ValueError` names what differs in the facts of the run that the folder holds"
-        now, path = self.facts, self.path
-        def settings(facts):
-            own = dict(seed=facts['seed'], num_processes=facts['n_ranks'])
-            return own | dict(precision=facts['precision']) | known_settings(facts['settings'])
-        before, begun, given = settings(known), known['start'] or {}, now['start'] or {}
-        differences = [f'with {name} {before.get(name)}, not {value}'
-                       for name, value in settings(now).items()
-                       if value not in (None, 'auto', before.get(name))]
-        if known['data'] != now['data']:
-            differences.insert(0, 'with other data or encoder, or they were changed since')
-        if given and begun.get('sha256') != given['sha256']:
-            weights = f'the weights in {begun["folder"]}' if begun else 'fresh weights'
-            differences.append(f'with {weights}, and those in {given["folder"]} are others')
-        if differences: raise ValueError(f'the run in {path} was begun {differences[0]}: give what '
-                                         'it was begun with, or choose another folder')
-        if known['on'] == now['on']: return
-        begun, goes_on = (', '.join(f'{k} {v}' for k, v in o['on'].items()) for o in (known, now))
-        print(f'note: begun with {begun}, going on with {goes_on}: the last digits may differ')
+        names = settings_of(*stages[:1 + stages.index(stage)])
+        settings = {name: facts['settings'][name] for name in names
+                    if epochs or not name.endswith('_epochs')}
+        self.stage, self.path = stage, Path(folder)/'stages'/stage
+        self.facts = json.loads(json.dumps(facts | dict(settings=settings)))    # as a file has it
+        self.state = self.result = None
+        done, file = self.path/'stage.json', self.path/'checkpoint.pt'
+        if done.is_file(): known = self.result = json.loads(done.read_text(encoding='utf-8'))
+        elif file.is_file(): known = self.state = read_state(file)
+        elif not (self.path/'config.json').exists(): return
+        else: raise ValueError(f'{self.path} holds a model but no checkpoint to go on from: '
+                               'choose another folder')
+        _check_same(self.path, known['facts'], self.facts)
+        self.facts = known['facts']
     @property
-    def resumed(self)->dict:
-        "Where the run will go on: stage, epochs that are over, epochs of the stage; None if new"
-        if not self.state: return None
-        stage, epoch = self.state['stage'], self.state['epoch']
-        return dict(stage=stage, epoch=epoch, n_epochs=self.plans[self.state['call']][stage])
-    def remaining(self,
-        call:str, # 'pretrain' or 'meta_train'
-        plan:dict, # stage to number of epochs
-    )->tuple: # the stages, None where the call is over; and the state of the first, or None
-        "What is left of a call; `ValueError` for another plan, or a call that comes too early"
-        file, place = self.path/'checkpoint.pt', self.calls.index
-        state = self.state = read_state(file) if file.exists() else None
-        if not state or place(call) > place(state['call']):
-            if state and state['call'] not in self.finished: raise ValueError(
-                f'the run in {self.path} was interrupted in {state["call"]}: call that first')
-            self.plans[call] = plan
-            return list(plan), None
-        if self.plans[call] != plan:
-            begun, now = (', '.join(f'{n} epochs of {name}' for name, n in o.items())
-                          for o in (self.plans[call], plan))
-            raise ValueError(f'{call} of the run in {self.path} was begun with {begun}, not {now}')
-        if place(call) < place(state['call']): return None, None
-        return list(plan)[list(plan).index(state['stage']):], state
-    def saver(self,
-        call:str, # 'pretrain' or 'meta_train'
-        stage:str, # of the call
-        state:dict, # from `remaining`: where to begin; None: at the start
-        more:callable, # gives what else the checkpoint shall hold, a dict
-    )->SaveState: # a callback for `fit_stage`
-        "Saves a stage in the folder"
-        def write(state):
-            known = dict(facts=self.facts, plans=self.plans, call=call, stage=stage)
-            write_state(self.path/'checkpoint.pt', known | more() | state)
-        return SaveState(write, state)
-    def release(self):
-        "Lets another process have the folder"
-        if self.lock: self.lock.release()
+    def reached(self)->dict:
+        "How far it has come: stage, epochs that are over, epochs of the stage; None if new"
+        if not (self.result or self.state): return None
+        n_epochs = self.facts['settings'][f'{self.stage.replace("-", "")}_epochs']
+        return dict(stage=self.stage, epoch=self.state['epoch'] if self.state else n_epochs,
+                    n_epochs=n_epochs)
+    def write(self,
+        state:dict, # of `SaveState`
+    ):
+        "Writes a checkpoint"
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_state(self.path/'checkpoint.pt', dict(facts=self.facts) | state)
+    def finish(self,
+        rows:list, # of the history, those of this stage
+    ):
+        "Writes `stage.json`, by which the stage is over, and takes the checkpoint away"
+        seconds = round(sum(row['seconds'] for row in rows), 1)
+        write_json(self.path/'stage.json', stage=self.stage, facts=self.facts, seconds=seconds,
+                   history=rows)
+        (self.path/'checkpoint.pt').unlink(missing_ok=True)
+
+def lock_run(
+    folder, # of a run, made where it does not exist
+)->tuple: # its path, and its lock, which rank 0 has for all
+    "`OSError` where another process has the folder, `ValueError` where it is of version 0.3"
+    path, lock = user_path(folder).absolute(), None
+    if (path/'checkpoint.pt').exists(): raise ValueError(
+        f'the run in {path} was begun by version 0.3, or by an earlier one, and cannot go on: '
+        'choose another folder; the models in its stages can be loaded')
+    begun = any((path/'stages'/stage).is_dir() for stage in stages)
+    if (path/'config.json').exists() and not begun: raise ValueError(
+        f'{path} holds a model but no checkpoint to go on from: choose another folder')
+    def take():
+        nonlocal lock
+        lock = lock_folder(folder)
+    from_main(take)
+    return path, lock
 
 # %% ../../nbs/training/checkpoint.ipynb #9d872d80
-class InitialWeights(NamedTuple):
-    "Weights that another run left"
-    facts:dict # `folder`, `sha256` of the weights, `head`: is there one?
-    encoder:dict # its state
-    head:dict=None # its state; None where the stage kept none, as in meta-training
-    def put(self,
-        model:nn.Sequential, # encoder and head of the new run, changed in place
-    )->dict: # the facts
-        "Puts the weights into a model; its head stays where there is none"
-        model[0].load_state_dict(self.encoder)
-        if self.head: model[1].load_state_dict(self.head)
-        return self.facts
+class Stage(NamedTuple):
+    "What a stage left, or what one begins with"
+    encoder:nn.Module # of calibration that of the teacher; `(batch, 3, h, w) -> (batch, d)`
+    head:nn.Module=None # logits of the training classes; None in meta-training
+    metric:nn.Module=None # `metric(query, proto)`; None in pretraining
+    student:nn.Module=None # of calibration, encoder and head in an `nn.Sequential`
+    start_kept:bool=False # each epoch was worse: these are the weights at the stage's start
 
-def read_initial_weights(
-    folder, # of a run, or of one of its stages, as `RUN/stages/warm-up`
-    encoder:nn.Module, # of the new run; it is not changed
+def _head_of(path, model, n_classes):
+    "The head beside a saved model; None where there is none, as in meta-training"
+    if not (path/'head.safetensors').is_file(): return None
+    n_features = n_features_of(model.encoder, model.patches.size)
+    with torch.device('meta'): head = nn.Linear(n_features, n_classes)
+    head.load_state_dict(read_tensors(path/'head.safetensors', head.state_dict()), assign=True)
+    return head.to(model.device)
+
+def read_stage(
+    folder, # of a stage, as `RUN/stages/warm-up`
+    encoder:nn.Module, # of the same form; it is not changed
+    data:FewShotData, # of the run
+    device='cpu', # where the weights go
+)->Stage:
+    "What a stage left; `FileNotFoundError`, or `ValueError` where it does not fit"
+    path, n_classes = user_path(folder), data.train.n_classes
+    def read(path): return load_fcam(path, encoder=deepcopy(encoder), device=device)
+    model, student = read(path), None
+    if (path/'student').is_dir():
+        student = read(path/'student')
+        student = nn.Sequential(student.encoder, _head_of(path/'student', student, n_classes))
+    metric = model.metric if stage_name(path) in stages[2:] else None
+    return Stage(model.encoder, _head_of(path, model, n_classes), metric, student,
+                 'start_kept' in model.info)
+
+def read_start(
+    folder, # of another run, or of one of its stages
+    encoder:nn.Module, # of the new run, which gets the weights
     data:FewShotData, # of the new run
-)->InitialWeights:
+)->tuple: # `Stage`, whose metric is one that was trained alone; and its facts, as `run_facts` takes
     "What a run begins with; `FileNotFoundError`, or `ValueError` where it does not fit"
     path = user_path(folder)
     if (path/'stages').is_dir(): path = stage_folders(path)[-1]
-    model = load_fcam(path, encoder=deepcopy(encoder), device='cpu')
+    left, files = read_stage(path, encoder, data), ['model.safetensors']
+    classes = read_config(path)['classes']
     for part in ('train', 'valid'):
-        if list(model.classes.get(part, ())) != list(data.splits[part]): raise ValueError(
+        if list(classes.get(part, ())) != list(data.splits[part]): raise ValueError(
             f'the {part} classes of {path} are not those of the data: give the encoder itself')
-    file, files, head = path/'head.safetensors', [path/'model.safetensors'], None
-    if file.is_file():
-        files.append(file)
-        n_features = n_features_of(model.encoder, model.patches.size)
-        with torch.device('meta'): expected = nn.Linear(n_features, data.train.n_classes)
-        head = read_tensors(file, expected.state_dict())
-    digest = sha256(b''.join(file.read_bytes() for file in files)).hexdigest()
-    facts = dict(folder=str(path.resolve()), sha256=digest, head=head is not None)
-    return InitialWeights(facts, model.encoder.state_dict(), head)
+    encoder.load_state_dict(left.encoder.state_dict())
+    if left.head: files.append('head.safetensors')
+    digest = sha256(b''.join((path/name).read_bytes() for name in files)).hexdigest()
+    alone = left.metric if stage_name(path) == 'module' else None
+    return left._replace(encoder=encoder, metric=alone, student=None), dict(
+        folder=str(path.resolve()), sha256=digest, head=bool(left.head))

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['result_tasks', 'rule_name', 'chosen_rules', 'results_table', 'task_table', 'episode_counts', 'table_text',
-           'stage_folders', 'load_stages']
+           'stage_name', 'stage_folders', 'load_stages']
 
 # %% ../../nbs/training/results.ipynb #010c8660
 from dataclasses import asdict, replace
+from pathlib import Path
 
 from fastcore.foundation import L
 from fastcore.meta import delegates
@@ -24,6 +25,7 @@ from ..evaluate import mean_feature
 from ..images.store import ImageStore
 from ..metric import AdaptiveMetric, CosineMetric, EMDMetric
 from ..model import FCAM, load_fcam
+from .presets import stages
 
 # %% ../../nbs/training/results.ipynb #85311b53
 def result_tasks(
@@ -189,14 +191,19 @@ def table_text(
             f'{n_query} queries a class, 95 % intervals over the episodes' + note*bool(marked))
 
 # %% ../../nbs/training/results.ipynb #3e6649ba
-_stages = ('warm-up', 'calibration (student)', 'calibration (teacher)', 'module', 'joint')
+def stage_name(
+    folder, # of a stage
+)->str: # of `stages`
+    "The stage whose folder it is; version 0.3 called that of calibration `calibration (teacher)`"
+    return Path(folder).name.removesuffix(' (teacher)')
 
 def stage_folders(
     folder, # of a run, or `learn.folder`
 )->list: # of paths, in the order of training
     "The folders of the models of all stages; `FileNotFoundError` where there is none"
     path = user_path(folder)/'stages'
-    found = [path/name for name in _stages if (path/name).is_dir()]
+    places = [path/name for stage in stages for name in (stage, f'{stage} (teacher)')]
+    found = [place for place in places if (place/'config.json').is_file()]
     if found: return found
     raise FileNotFoundError(f'{path} holds no model: give a run whose first stage is over')
 
@@ -206,5 +213,5 @@ def load_stages(
     precision:str='auto', # or 'float32', 'bfloat16', 'float16', as for `load_fcam`
 )->dict: # `{stage: FCAM}`, in the order of training
     "The models of all stages; `FileNotFoundError` where there is none"
-    return {each.name: load_fcam(each, device=device, precision=precision)
+    return {stage_name(each): load_fcam(each, device=device, precision=precision)
             for each in stage_folders(folder)}

@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['register_metric', 'metric_of', 'temperature_of', 'stage_optimizer', 'weight_parameters', 'metric_groups',
            'stage_schedule', 'check_tasks', 'EpisodeValidation', 'KeepBest', 'StageHistory', 'patches_of',
-           'pretraining_callbacks', 'HalfPrecision', 'fit_stage', 'TaskPatches', 'MetaModel', 'meta_learner']
+           'HalfPrecision', 'fit_stage', 'TaskPatches', 'MetaModel', 'stage_parts']
 
 # %% ../../nbs/training/stages.ipynb #bd6dab4b
 import time
 import warnings
 from copy import deepcopy
 from functools import partial
+from math import inf
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from fastai.data.core import DataLoaders
 from fastai.learner import Learner, ValueMetric
 from fastai.losses import CrossEntropyLossFlat
 from fastai.optimizer import OptimWrapper
-from fastai.torch_core import get_model
+from fastai.torch_core import get_model, trainable_params
 from fastcore.basics import store_attr
 from fastcore.foundation import L
 from torch import nn, Tensor
@@ -32,6 +33,7 @@ from ..calibration import check_loss, FeatureCalibration, Remembering
 from ..core.device import autocast, check_precision
 from ..core.distributed import main_prints, n_ranks, several
 from ..data import FewShotData
+from ..encoder import n_features_of
 from ..encoders.cells import cells_of
 from ..encoders.named import NamedEncoder
 from ..episodes import mean_prototypes, Task
@@ -40,10 +42,10 @@ from ..images.store import ImageStore
 from ..metric import AdaptiveMetric, CosineMetric, EMDMetric, EuclideanMetric
 from ..model import saved_kinds
 from ..patches import RandomPatches, Stream
-from .checkpoint import ResumingLearner, SaveState
+from .checkpoint import SaveState, Stage
 from .loaders import EpisodeLoader, split_task
 from .memory import checkpointed
-from .presets import metric_names, Preset
+from .presets import metric_names, Preset, stages
 
 # %% ../../nbs/training/stages.ipynb #139f1420
 def register_metric(
@@ -81,10 +83,10 @@ def temperature_of(
 # %% ../../nbs/training/stages.ipynb #e93a0956
 def stage_optimizer(
     preset:Preset, # settings of the run
-    stage:str, # 'warm-up', 'calibration', 'module' or 'joint'
+    stage:str, # of `stages`
 )->callable: # `opt_func` of a fastai `Learner`
     "Adam for the module alone, else SGD (paper, Appendix B); Nesterov is DeepEMD's code's"
-    sgd = dict(momentum=0.9, nesterov=stage in ('warm-up', 'calibration'))
+    sgd = dict(momentum=0.9, nesterov=stage in stages[:2])
     kind = torch.optim.Adam if stage == 'module' else partial(torch.optim.SGD, **sgd)
     def make(groups, **kwargs):
         known = [group['params'] if isinstance(group, dict) else [group] for group in groups]
@@ -111,7 +113,7 @@ def metric_groups(
 
 def stage_schedule(
     preset:Preset, # settings of the run
-    stage:str, # 'warm-up', 'calibration', 'module' or 'joint'
+    stage:str, # of `stages`
     metric:nn.Module=None, # that is trained
 )->callable: # from the fraction of the stage to the rate, or to one for each group
     "The preset's schedule; with weights of patches that learn, two rates that fall alike"
@@ -156,6 +158,8 @@ class EpisodeValidation(Callback):
         store_attr()
         self.accuracy = None
         self.task = Task(n_query=n_query, n_episodes=n_episodes, seed=seed).fitting(store)
+    def before_fit(self):                                      # the validation loader is empty
+        self.recorder.train_metrics, self.recorder.valid_metrics = True, False
     def after_train(self):
         if not hasattr(self.learn, 'lr_finder'): self.accuracy = self.score()
     def value(self):
@@ -175,14 +179,13 @@ class KeepBest(Remembering, Callback):
     order, remembered = 70, ('per_episode', 'epoch_of_best', 'states')
     def __init__(self,
         modules:callable, # gives the list of modules to copy
-        start_accuracy:Accuracy=None, # of the weights at the start; default: it is measured
     ):
         store_attr()
         self.states, self.epoch_of_best = None, None
     accuracy = property(lambda self: Accuracy(self.per_episode), doc='Of the copied weights')
     def before_train(self):
         if self.states is not None: return
-        self._copy(self.start_accuracy or self.learn.episode_validation.score(), 0)
+        self._copy(self.learn.episode_validation.score(), 0)
     def after_epoch(self):
         found = self.learn.episode_validation.accuracy
         gain, from_start = found - self.accuracy, self.epoch_of_best == 0
@@ -197,14 +200,16 @@ class KeepBest(Remembering, Callback):
             get_model(module).load_state_dict(state)
 
 # %% ../../nbs/training/stages.ipynb #25a77ddf
-class StageHistory(Remembering, Callback):
+class StageHistory(Callback):
     "Appends a row an epoch, counted from 1, and marks the epoch of the stage that `KeepBest` keeps"
-    order, remembered = 71, ('first',)
+    order = 71
     def __init__(self,
         stage:str, # its name
         rows:list, # where the rows go
     ): store_attr()
     def before_fit(self): self.first = len(self.rows)
+    def state_dict(self): return dict(rows=self.rows[self.first:])
+    def load_state_dict(self, state): self.rows[self.first:] = state['rows']
     def before_epoch(self):
         self.start, self.recorder.log = time.time(), L(self.epoch + 1)  # fastai counts from 0
     def after_epoch(self):
@@ -227,22 +232,6 @@ def patches_of(
     p = preset
     return RandomPatches(n_patches, p.patch_size, p.scale, flip=0.5*(p.flips != 'none'),
                          mean=data.mean, std=data.std, crops=crops)
-
-def pretraining_callbacks(
-    data:FewShotData, # whose validation classes are scored
-    preset:Preset, # settings of the run
-    encoder:callable, # gives the encoder that is scored
-    precision:str='float32', # 'float32', 'bfloat16' or 'float16'
-)->tuple: # `FeatureCalibration` and `EpisodeValidation`
-    "The two callbacks of pretraining"
-    p, crop = preset, partial(patches_of, data, preset)
-    names = 'n_hard soft_weight warmup_epochs class_temperature momentum soft_target'.split()
-    calibration = FeatureCalibration(crop(p.n_train_patches), **{k: getattr(p, k) for k in names},
-        warmup_patches=crop(p.n_hard).replace(jitter=p.color_jitter))
-    validation = EpisodeValidation(lambda: (encoder(), CosineMetric()), data.valid,
-        crop(p.valid_patches), n_query=p.n_query, n_episodes=p.n_valid, n_images=p.valid_images,
-        precision=precision)
-    return calibration, validation
 
 # %% ../../nbs/training/stages.ipynb #47b2e1ab
 class HalfPrecision(MixedPrecision):
@@ -278,14 +267,15 @@ def fit_stage(
     schedule:callable, # from the fraction of the stage to the learning rate, or one a group
     modules:callable, # gives the modules whose best state is kept
     save:SaveState=None, # writes checkpoints, and knows where to begin
-    start_accuracy:Accuracy=None, # of the weights at the start; default: it is measured
+    cbs=None, # more callbacks, one or a list
 )->KeepBest: # what was kept
     "Trains one stage and puts its best weights back"
-    learn.stage, best = stage, KeepBest(modules, start_accuracy)
-    cbs = [ParamScheduler({'lr': schedule}), best, StageHistory(stage, rows), *L(save)]
+    learn.stage, best = stage, KeepBest(modules)
+    cbs = [ParamScheduler({'lr': schedule}), best, StageHistory(stage, rows), *L(save), *L(cbs)]
     show = (lambda text: None) if hasattr(learn, 'stage_progress') else print
     show(f'{stage}: {n_epochs} epoch' + 's'*(n_epochs > 1))
-    with warnings.catch_warnings(), several(learn, getattr(learn, 'sync_bn', None)):
+    sync_bn = None if stage in stages[:2] else False           # of a task, BatchNorm sees it alone
+    with warnings.catch_warnings(), several(learn, sync_bn=sync_bn):
         warnings.filterwarnings('ignore', 'Your generator is empty')  # the validation loader
         try: learn.fit(n_epochs, cbs=cbs, reset_opt=True)
         finally:
@@ -316,10 +306,10 @@ class MetaModel(nn.Module):
         n_shot:int=1, # K
         score_temperature:float=12.5, # on the scores
         activation_checkpointing:bool=False, # the encoder computes activations twice, storing few
+        encoder_eval:bool=False, # the encoder is in eval mode, whatever the mode of the rest
     ):
         super().__init__()
         store_attr()
-        self.encoder_eval = False
     def train(self, mode=True):
         super().train(mode)
         if self.encoder_eval: self.encoder.eval()
@@ -335,18 +325,34 @@ class MetaModel(nn.Module):
         return self.score_temperature*self.metric(query, mean_prototypes(support, check=False))
 
 # %% ../../nbs/training/stages.ipynb #d5ca6660
-def meta_learner(
-    data:FewShotData, # images of base and validation classes
-    encoder:nn.Module, # trained; changed in place
-    metric:nn.Module, # `metric(query, proto)`
-    preset:Preset, # settings of the run
-    cbs=None, # more callbacks, one or a list
-    precision:str='float32', # 'float32', 'bfloat16' or 'float16'
-    frozen:NamedEncoder=None, # whose cells `encoder` projects, in place of patches
-)->Learner: # its batches are tasks, its model a `MetaModel`
-    "A learner over 1-shot tasks of the training classes (paper, Algorithm 1, right)"
-    p, device = preset, next(encoder.parameters()).device
-    encoder.requires_grad_()  # a teacher has no gradients
+def _pretraining(stage, before, data, p, device, precision):
+    "Images by class, cut into patches; calibration adds the teacher"
+    crop, n, n_classes = partial(patches_of, data, p), n_ranks(), data.train.n_classes
+    names = 'n_hard soft_weight class_temperature momentum soft_target'.split()
+    calibration = FeatureCalibration(crop(p.n_train_patches), **{k: getattr(p, k) for k in names},
+        warmup_epochs=inf if stage == 'warm-up' else 0,
+        warmup_patches=crop(p.n_hard).replace(jitter=p.color_jitter))
+    def scored():
+        learn = calibration.learn
+        calibrated = calibration.started and learn.momentum_teacher.teacher
+        return get_model(calibrated or learn.model)[0]
+    validation = EpisodeValidation(lambda: (scored(), CosineMetric()), data.valid,
+        crop(p.valid_patches), n_query=p.n_query, n_episodes=p.n_valid, n_images=p.valid_images,
+        precision=precision)
+    n_features = n_features_of(before.encoder, p.patch_size)
+    head = before.head or nn.Linear(n_features, n_classes).float()
+    model = nn.Sequential(before.encoder, head).requires_grad_()
+    bs = min(p.bs, len(data.train))//n*n
+    metrics = [ValueMetric(lambda: calibration.soft_loss, 'soft_loss')]*(stage == 'calibration')
+    return dict(dls=data.dls(bs=bs, device=device, n_images=p.pretrain_iters*bs or None),
+                model=model.to(device, memory_format=torch.channels_last), metrics=metrics,
+                splitter=trainable_params, cbs=[calibration, validation])
+
+def _meta_training(stage, before, data, p, device, precision, frozen=None):
+    "Tasks of one shot from the training classes, by the metric"
+    encoder = before.encoder.to(device, memory_format=torch.channels_last)
+    encoder.requires_grad_(stage == 'joint')
+    metric = before.metric or metric_of(p, n_features_of(encoder, p.patch_size)).float()
     train, valid, patches = data.train, data.valid, patches_of(data, p, p.n_patches, crops=p.crops)
     if frozen: train, valid, patches = cells_of(frozen, train), cells_of(frozen, valid), None
     n_way, seed = min(5, data.train.n_classes), int(torch.randint(2**31, ()))
@@ -354,16 +360,30 @@ def meta_learner(
                           n_tasks=p.n_iters*p.n_tasks_per_step, seed=seed)
     model = MetaModel(encoder, metric.to(device), n_way=n_way, n_shot=1,
                       score_temperature=temperature_of(metric, p),
-                      activation_checkpointing=p.activation_checkpointing)
-    score = lambda: (encoder, metric)
-    validation = EpisodeValidation(score, valid, patches, n_query=p.n_query,
+                      activation_checkpointing=p.activation_checkpointing,
+                      encoder_eval=stage == 'module' or not p.train_bn)
+    validation = EpisodeValidation(lambda: (encoder, metric), valid, patches, n_query=p.n_query,
         n_episodes=p.n_valid, n_images=p.valid_images, precision=precision)
     accumulate = GradientAccumulation(p.n_tasks_per_step*n_way*p.n_query//n_ranks())
     none = EpisodeLoader(valid, n_tasks=0)
-    learn = ResumingLearner(DataLoaders(tasks, none, device=device), model,
-        loss_func=CrossEntropyLossFlat(), metrics=ValueMetric(validation.value, 'valid_accuracy'),
-        splitter=metric_groups, cbs=[TaskPatches(patches), validation, accumulate, *L(cbs)])
-    learn.sync_bn = False  # BatchNorm sees one task at a time, with several processes too
-    if precision != 'float32': learn.add_cb(HalfPrecision(precision))
-    learn.recorder.train_metrics, learn.recorder.valid_metrics = True, False
-    return learn
+    return dict(dls=DataLoaders(tasks, none, device=device), model=model, metrics=[],
+                splitter=metric_groups, cbs=[TaskPatches(patches), validation, accumulate])
+
+# %% ../../nbs/training/stages.ipynb #d5ca6661
+def stage_parts(
+    stage:str, # of `stages`
+    before:Stage, # what it begins with, changed in place; what it lacks is fresh
+    data:FewShotData, # images of base and validation classes
+    preset:Preset, # settings of the run
+    device='cpu', # where it is trained
+    precision:str='float32', # 'float32', 'bfloat16' or 'float16'
+    frozen:NamedEncoder=None, # whose cells the encoder projects, in place of patches
+)->dict: # what a fastai `Learner` takes
+    "What is trained in a stage, on what, and by what (paper, Algorithm 1)"
+    if stage in stages[:2]: parts = _pretraining(stage, before, data, preset, device, precision)
+    else: parts = _meta_training(stage, before, data, preset, device, precision, frozen)
+    *_, validation = [cb for cb in parts['cbs'] if isinstance(cb, EpisodeValidation)]
+    parts['metrics'].append(ValueMetric(validation.value, 'valid_accuracy'))
+    if precision != 'float32': parts['cbs'].append(HalfPrecision(precision))
+    return parts | dict(loss_func=CrossEntropyLossFlat(), lr=preset.lr(stage),
+                        opt_func=stage_optimizer(preset, stage))

@@ -20,7 +20,7 @@ from fcam.runs.record import machine
 from fcam.core.files import write_json
 from fcam.paper.laboratory import Laboratory, read_training
 from fcam.commands.options import load_data
-from fcam.training.checkpoint import read_initial_weights
+from fcam.training.checkpoint import read_start
 from fcam.training.presets import choose_preset
 
 recipe = dict(color_jitter=0.4)                                # the warm-up, by measured/warmup_pilots
@@ -28,10 +28,10 @@ plan = dict(width=64, patch_size=32, scale=(0.2, 1.), bs=128, warmup_drops=(),
             calibration_lr=0.01, soft_weight=0.5, momentum=0.998, n_patches=9, n_iters=50,
             joint_lr=1e-3, eps=0.1, sharpness=1., norm_power=0., weights_lr=0.,          # the paper's weights of the patches
             valid_patches=2, n_views=1, n_test=(5000, 600), sfc_epochs=20, sfc_lr=0.05)
-teacher = 'calibration (teacher)'
+teacher = 'calibration'                                        # the stage that leaves it
 
-def stages(epochs):
-    "Settings: epochs of the warm-up and of both parts of meta-training"
+def numbers(epochs):
+    "Settings: epochs of the warm-up, of the module alone and of the joint stage"
     n = max(1, epochs//20)
     return dict(warmup_epochs=epochs, module_epochs=n, joint_epochs=n)
 
@@ -76,11 +76,8 @@ class Distilled(Callback):
 
 def network_of(lab, training):
     "Encoder and head of the teacher that a training left"
-    data, encoder = lab.data['data'], ResNet12(lab.preset.width)
-    start = read_initial_weights(lab.trained(training)/'stages'/teacher, encoder, data)
-    model = torch.nn.Sequential(encoder, torch.nn.Linear(encoder.n_features, data.train.n_classes))
-    start.put(model)
-    return model.to(lab.device, memory_format=torch.channels_last)
+    left, _ = read_start(lab.trained(training), ResNet12(lab.preset.width), lab.data['data'])
+    return torch.nn.Sequential(left.encoder, left.head).to(lab.device, memory_format=torch.channels_last)
 
 def benchmark(runs, name):
     "The images of a folder `cifar100`, with a folder for each class, or else torchvision's CIFAR-100"
@@ -92,7 +89,7 @@ class Chain:
     def __init__(self, runs, name, seed, epochs=60, folder='lab', cbs=(), **changes):
         self.runs, self.name, self.seed, self.epochs, self.losses = runs, name, seed, epochs, losses(epochs)
         data = benchmark(runs, name)
-        preset = choose_preset(data, name, **plan | recipe | stages(epochs) | changes)
+        preset = choose_preset(data, name, **plan | recipe | numbers(epochs) | changes)
         self.lab = Laboratory(runs/folder, data, preset, cbs=cbs)
 
     def network(self, settings):
@@ -102,16 +99,16 @@ class Chain:
     def say(self, text): print(f'=== {self.name}, seed {self.seed}: {text}', flush=True)
 
     def known(self, row):
-        "What is known of the trainings of a row, the last part first"
-        part = training_of(row, self.lab.preset, self.seed)
-        while part:
-            yield read_training(self.lab.training_folder(part))
-            part = part.start
+        "What is known of the trainings of a row, the last stage first"
+        training = training_of(row, self.lab.preset, self.seed)
+        while training:
+            yield read_training(self.lab.training_folder(training))
+            training = training.start
 
     def summarised(self, row, **facts):
         "Adds a row to the summary, or replaces it"
         file, key = self.runs/'summary.json', f'{self.name}, seed {self.seed}: {row.name}'
-        parts = [dict(part=one['part'], hours=round(one['seconds']/3600, 3), precision=one['precision'],
+        parts = [dict(part=one['stage'], hours=round(one['seconds']/3600, 3), precision=one['facts']['precision'],
                       epochs=[[e['stage'], e['train_loss'], e['valid_accuracy'], e['kept'], e['seconds']] for e in one['history']])
                  for one in self.known(row)]
         found = json.loads(file.read_text()) if file.exists() else {}

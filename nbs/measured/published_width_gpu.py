@@ -52,11 +52,11 @@ def distilled(lab, runs, n_seeds):
 def answers(lab, row, seed):
     "How many of its 75 queries each task had right, and what is known of the trainings"
     right = {k: ','.join(f'{0.75*one:.0f}' for one in v.tolist()) for k, v in lab.measured(row, seed).items()}
-    parts, part = [], training_of(row, lab.preset, seed)
-    while part:
-        known = read_training(lab.training_folder(part))
+    parts, training = [], training_of(row, lab.preset, seed)
+    while training:
+        known = read_training(lab.training_folder(training))
         kept = {o['stage']: o['epoch'] for o in known['history'] if o['kept']}
-        parts, part = [dict(part=known['part'], seconds=known['seconds'], kept=kept), *parts], part.start
+        parts, training = [dict(part=known['stage'], seconds=known['seconds'], kept=kept), *parts], training.start
     return dict(seed=seed, right=right, trainings=parts)
 
 unlike_the_paper = ('Of the paper these trainings have the width: 50 and 15 epochs of pretraining where it has 120 and 240, '

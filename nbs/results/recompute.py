@@ -55,7 +55,8 @@ def share_of_steps(record, parts):
     "Of the paper's: 240 epochs of 300 steps of calibration, 200 of 50 of meta-training, the module alone and jointly; the smaller"
     s = record['settings']
     steps = {'calibration': (s['calibration_epochs']*(s['pretrain_iters'] or 300), 72_000),
-             'meta-training': ((s['module_epochs'] + s['joint_epochs'])*s['n_iters'], 10_000)}
+             'joint': ((s['module_epochs'] + s['joint_epochs'])*s['n_iters'], 10_000)}
+    steps['meta-training'] = steps['module'] = steps['joint']      # records of version 0.3 have the first word
     return min([done/paper for done, paper in (steps[part] for part in parts)], default=1)
 
 def recomputed(record):

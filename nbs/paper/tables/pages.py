@@ -207,9 +207,9 @@ def in_short(
               for o in one['claims'] if o['parts']}
     assert tested == {'not tested'}
     calibration, meta = (max(
-        Claim('one', 'other', parts=(part,)).share(one['settings'])
+        Claim('one', 'other', parts=(stage,)).share(one['settings'])
         for results in found.values() for one in results.values())
-        for part in ('calibration', 'meta-training'))
+        for stage in ('calibration', 'joint'))
     one, five = ({name: f'{o.mean:+.2f} ± {o.half:.2f}' for name, o in split_of_gain(
         gpu, column).items()} for column in ('1-shot', '5-shot'))
     s = gpu['settings']
