@@ -167,7 +167,7 @@ def _present(self:FCAMLearner)->Stage:
     return Stage(*(get_model(self.momentum_teacher.teacher) if calibrated else model))
 
 @patch
-def _train(self:FCAMLearner, names, preset, metric=None, cbs=None):
+def _train(self:FCAMLearner, names, preset, metric=None, soft_loss_func=None, cbs=None):
     "Each of these stages from what the one before left; one that is over is not trained again"
     for stage in names:
         place, given = stages.index(stage), metric is not None and stage == names[0]
@@ -182,6 +182,8 @@ def _train(self:FCAMLearner, names, preset, metric=None, cbs=None):
             before = self._present() if forward else deepcopy(earlier[-1])
             trained = before.metric if stage == 'joint' else None
             self._begin(stage, before._replace(metric=metric if given else trained), preset)
+        if soft_loss_func and stage == 'calibration':
+            self.feature_calibration.soft_loss_func = soft_loss_func
         self._fit(stage, preset, folder, cbs)
         self.settings[stage] = settings
 
@@ -214,6 +216,7 @@ def _fit(self:FCAMLearner, stage, preset, folder, cbs):
 def pretrain(self:FCAMLearner,
     warmup_epochs:int=None, # with the cross entropy alone; default: the preset's
     calibration_epochs:int=None, # with both losses; default: the preset's
+    soft_loss_func:callable=None, # in place of UniCon KL, as in `FeatureCalibration`
 )->FCAMLearner: # itself
     "Warm-up, then Feature Calibration (paper, Algorithm 1, left); what is over is not repeated"
     p = choose_preset(self.data, self.preset, warmup_epochs=warmup_epochs,
@@ -224,7 +227,7 @@ def pretrain(self:FCAMLearner,
     begun = self.initial_weights
     if begun and not begun['head'] and names == ['calibration']: raise ValueError(
         f'{begun["folder"]} has no head for soft labels: begin with a warm-up')
-    self._train(names, p)
+    self._train(names, p, soft_loss_func=soft_loss_func)
     return self
 
 # %% ../nbs/11_learner.ipynb #bd55e4b7
@@ -271,7 +274,7 @@ def meta_train(self:FCAMLearner,
             "saved_kinds['metric']")
         if not self.folder:                                    # another metric, from the same start
             self.stages = {o: left for o, left in self.stages.items() if o in stages[:2]}
-    self._train(names, p, metric, cbs)
+    self._train(names, p, metric=metric, cbs=cbs)
     return self
 
 # %% ../nbs/11_learner.ipynb #67c80ae3

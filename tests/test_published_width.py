@@ -35,7 +35,7 @@ def test_rows_are_trained_once(tmp_path, capsys, monkeypatch):
     chain.predicted(best, n_episodes=4)                        # the paper's metric is there already
     assert capsys.readouterr().out.count('\ntraining ') == 0
     chain.student(best, width=4)
-    assert capsys.readouterr().out.count('\ntraining ') == 6     # with the control, which has no teacher
+    assert capsys.readouterr().out.count('\ntraining ') == 8     # with the control, which has no teacher
     found = json.loads((tmp_path/'summary.json').read_text())
     names = ['warm-up', 'UniCon KL', 'L_CE alone, averaged', 'meta-trained cosine', 'Adaptive Metric as in the paper']
     names += [f'{names[-1]}, structured FC', *(f'{title}, {part}' for title in ('student of width 4', 'width 4') for part in (

@@ -121,4 +121,5 @@ def read_tensors(
             f'metric: {name} is {there.get(name, "missing")}, not {wanted.get(name, "missing")}')
         if not found[name].isfinite().all():
             raise ValueError(f'{file} is damaged: {name} holds a value that is not finite')
-    return {name: found[name].to(expected[name].dtype) for name in expected}
+    # Copies, since in the file tensors are not aligned, and sums of them round otherwise
+    return {name: found[name].to(expected[name].dtype, copy=True) for name in expected}
