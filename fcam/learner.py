@@ -55,31 +55,30 @@ class FCAMLearner(ResumingLearner):
         **kwargs # for `Learner`
     ):
         self.data, self.preset, self.precision, self.frozen = data, preset, precision, frozen
-        self.seed, self.given, self.device = seed, L(cbs), choose_device(device)
+        self.seed, self.own_cbs, self.device = seed, L(cbs), choose_device(device)
         self.history, self.stages, self.settings = [], {}, {}
         self.folder = self.lock = self.facts = self.resumed = self.initial_weights = None
         self.patches = patches_of(data, preset, preset.n_patches, crops=preset.crops)
         here = stages[2:] if frozen else stages
         self.stage = next((stage for stage in here if preset.n_epochs(stage)), here[0])
         parts = self._parts(start or Stage(encoder.float()), preset)
-        super().__init__(**parts | dict(cbs=[*parts['cbs'], *self.given]), **kwargs)
+        super().__init__(**parts, cbs=self.of_stage + self.own_cbs, **kwargs)
     def _parts(self, before, preset):
         "What a `Learner` takes in this stage"
         place = stages.index(self.stage)
         if self.seed is not None and place: set_seed((self.seed + 1_000_003*place)%2**32)
         parts = stage_parts(self.stage, before, self.data, preset, self.device,
                             precision=self.precision, frozen=self.frozen)
-        self.of_stage = parts['cbs']
+        self.of_stage = L(parts.pop('cbs'))
         return parts
     def _begin(self, stage, before, preset):
         "Makes this the learner of a stage that begins with what `before` has"
-        teacher = getattr(self, 'momentum_teacher', None)
-        self.remove_cbs(cb for cb in L(self.of_stage) + L(teacher) if cb not in self.given)
+        teacher = getattr(self, 'momentum_teacher', None)      # which calibration has added
+        self.remove_cbs(cb for cb in self.of_stage + L(teacher) if cb not in self.own_cbs)
         self.stage, self.opt = stage, None
-        parts = self._parts(before, preset)
-        for name, value in parts.items(): setattr(self, name, value) if name != 'cbs' else None
-        self.add_cbs(parts['cbs'])
-        for cb in parts['cbs']: cb('after_create')
+        for name, value in self._parts(before, preset).items(): setattr(self, name, value)
+        self.add_cbs(self.of_stage)
+        for cb in self.of_stage: cb('after_create')
     def predict(self, *args, **kwargs): raise NotImplementedError(
         'training and new classes differ: call learn.classifier(support).predict(image), or '
         'learn.evaluate(n_views=...) and learn.results() for accuracies')

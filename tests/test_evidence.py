@@ -34,7 +34,7 @@ def test_records_say_what_follows_from_them(name, monkeypatch):
     for one in record['claims']:                               # rows of earlier rules are ours, and declared no more
         known = declared.get(one['claim'])
         expected = (known.control, {*known.parts}, known.share(record['settings'])) if known else (None, set(), 1.)
-        parts = {*one['parts']} - {'meta-training'} | {'module', 'joint'}*0 if 0 else {stage for part in one['parts'] for stage in of_version_3.get(part, [part])}
+        parts = {stage for part in one['parts'] for stage in {'meta-training': ['module', 'joint']}.get(part, [part])}   # the word up to 0.3
         assert (one['control'], parts, one['share']) == expected and (known or one['ours'])
 
 def test_results_say_what_the_records_say(monkeypatch):

@@ -20,7 +20,7 @@ def declared_rows(
     for row in one.rows:
         differs = row.settings | row.test
         settings = ', '.join(f'{name} {value}' for name, value in differs.items())
-        rows.append([row.name, settings or '–', row.stage, row.rule])
+        rows.append([row.name, settings or '–', row.stage + ', student'*row.student, row.rule])
     table = markdown_table(['row', 'differs by', 'measured after', 'rule'], rows)
     compared = '; '.join(f'{claim}{" (ours)"*claim.ours}' for claim in one.claims)
     return (f'{table}\n\nRule *own*: the metric that was meta-trained; *joint*: after the whole '
