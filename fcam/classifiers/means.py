@@ -191,10 +191,5 @@ class GDA(Baseline):
     def scores(self, support, query):
         support, query = (F.normalize(x.mean(-2), dim=-1) for x in (support, query))
         mean = support.mean(2)
-        rows = (support-mean.unsqueeze(2)).flatten(1, 2)
-        n, d = rows.shape[-2:]
-        trace = rows.square().sum((1, 2))/max(n-1, 1)
-        trace = trace.where(trace > 0, n-1+d)[:, None, None]        # the identity for one shot
-        mean, query = map(whitening(rows), (mean, query))
-        scores = query@mean.mT-mean.square().sum(-1).unsqueeze(1)/2
-        return d/trace*scores-torch.tensor(mean.shape[1]).log()
+        mean, query = map(whitening((support-mean.unsqueeze(2)).flatten(1, 2)), (mean, query))
+        return query@mean.mT-mean.square().sum(-1).unsqueeze(1)/2

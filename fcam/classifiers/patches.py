@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from .rules import Baseline, OfMetric, register
 from ..core.checks import check_count, check_number
-from ..metric import cosine_cost, cross_weights, EMDMetric
-from ..sinkhorn import transport_score
+from ..metric import AdaptiveMetric, cosine_cost, cross_weights, EMDMetric
 
 # %% ../../nbs/classifiers/patches.ipynb #5908d8ac
 def _cosines(query, classes):
@@ -119,24 +118,12 @@ class DeepEMD(OfMetric):
 
 # %% ../../nbs/classifiers/patches.ipynb #ff37d25c
 @register('sinkhorn')
-class Sinkhorn(Baseline):
+class Sinkhorn(OfMetric):
     "Sinkhorn (Cuturi, 2013): entropic transport (14) to (18) with one eps for all pairs"
-    shots = 'mean'
     def __init__(self,
         eps:float=0.1, # smoothness of the plan, in the unit of the cost
-        sharpness:float=1., # factor on the cosines in the weights of the patches
-        norm_power:float=0., # power of the features' lengths there
-    ):
-        super().__init__()
-        self.eps = check_number('eps', eps, '(0, inf)')
-        self.factors = dict(sharpness=sharpness, norm_power=norm_power)
-    def scores(self, support, query):
-        proto = support.mean(2)
-        cost, weights = cosine_cost(query, proto), cross_weights(query, proto, **self.factors)
-        return self._moved(cost, *weights)
-    def _moved(self, cost, r, c):
-        "The scores by costs `(..., n, m)` and weights `(..., n)`, `(..., m)`"
-        return transport_score(cost, r, c, self.eps, check=not cost.is_cuda)
+        **weights, # of the patches: `sharpness` and `norm_power`, as for `AdaptiveMetric`
+    ): super().__init__(AdaptiveMetric(None, eps, modulated=False, **weights))
 
 # %% ../../nbs/classifiers/patches.ipynb #ub000002
 def _log_unbalanced(cost, r, c, eps, rho, n_iter=20):
@@ -149,14 +136,18 @@ def _log_unbalanced(cost, r, c, eps, rho, n_iter=20):
     return similarity+(log_r+f).unsqueeze(-1)+(log_c+g).unsqueeze(-2)
 
 @register('unbalanced_sinkhorn')
-class UnbalancedSinkhorn(Sinkhorn):
+class UnbalancedSinkhorn(Baseline):
     "Unbalanced Sinkhorn (Chizat et al., 2018): mean cosine of the mass that is worth moving"
+    shots = 'mean'
     def __init__(self,
         eps:float=0.05, # smoothness of the plan, in the unit of the cost
         rho:float=1., # price of mass that stays behind, in the same unit; infinite: `sinkhorn`
     ):
-        super().__init__(eps, sharpness=2., norm_power=1.)
+        super().__init__()
+        self.eps = check_number('eps', eps, '(0, inf)')
         self.rho = check_number('rho', rho, '(0, inf]')
-    def _moved(self, cost, r, c):
-        plan = _log_unbalanced(cost, r, c, self.eps, self.rho).flatten(-2).softmax(-1)
+    def scores(self, support, query):
+        sets = query, support.mean(2)
+        cost, weights = cosine_cost(*sets), cross_weights(*sets, sharpness=2., norm_power=1.)
+        plan = _log_unbalanced(cost, *weights, self.eps, self.rho).flatten(-2).softmax(-1)
         return ((1-cost).flatten(-2)*plan).sum(-1)
