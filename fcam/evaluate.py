@@ -16,8 +16,8 @@ from fastcore.basics import patch, store_attr
 from fastcore.meta import delegates
 from torch import nn, Tensor
 
-from .classifiers.named import baseline
 from .classifiers.rules import Baseline
+from .classifiers.scores import baseline
 from .core.checks import check_count, check_seed
 from .core.device import autocast, choose_precision, eval_mode, megabytes
 from .core.distributed import gathered, n_ranks, rank, with_bar

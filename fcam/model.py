@@ -20,7 +20,7 @@ from torch import nn
 
 from . import __version__
 from .classifiers.fitted import FittedRule
-from .classifiers.unequal import Bank
+from .classifiers.features import Features
 from .core.checks import check_seed
 from .core.device import check_precision, choose_device, choose_precision, eval_mode
 from .core.files import save_tensors, user_path, write_json
@@ -255,11 +255,11 @@ def cut(self:FCAM,
 def embed(self:FCAM,
     images:list, # of any kind that `load_image` takes, of any sizes
     seed:int=0, # of the crops
-)->Bank: # without labels
+)->Features: # without labels
     "The features of pictures, which do not depend on each other; `ValueError` if not finite"
     patches, boxes = zip(*(self.cut(image, seed) for image in images))
     local = embed(self.encoder, torch.stack(patches), precision=self.chosen_precision())
-    return Bank(local, local.mean(1), boxes=torch.stack(boxes))
+    return Features(local, local.mean(1), boxes=torch.stack(boxes))
 
 @patch
 def features_digest(self:FCAM)->str: # hexadecimal
@@ -370,8 +370,8 @@ class FrozenFCAM(FCAM):
     def embed(self,
         images:list, # of any kind that `load_image` takes, of any sizes
         seed:int=0, # of crops, where the local sets of the frozen encoder have some
-    )->Bank: # without labels
+    )->Features: # without labels
         "The projected features of pictures"
         bank = self.frozen.to(self.device).embed(images, seed)
         local = embed(self.encoder, bank.local, precision=self.chosen_precision())
-        return Bank(local, local.mean(1), boxes=bank.boxes)
+        return Features(local, local.mean(1), boxes=bank.boxes)

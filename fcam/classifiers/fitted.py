@@ -14,9 +14,10 @@ from scipy.special import expit, logit, softmax
 from scipy.stats import beta, norm
 from torch import Tensor
 
-from .named import baselines
-from .unequal import Bank, class_cosines, ClassScores, fit_temperature, half_of
-from .unequal import hold_out, needs_equal, picture_groups
+from .features import Features
+from .groups import half_of, hold_out, picture_groups
+from .scores import baselines, class_cosines, ClassScores, fit_temperature
+from .scores import needs_equal
 from ..core.checks import check_choice, check_count, check_number, check_seed
 from ..metric import AdaptiveMetric
 
@@ -43,7 +44,7 @@ class FittedRule:
         check_choice('rule', self.rule, ('auto', 'metric', 'whole_and_parts',
                                          *['structured_fc']*trained, *baselines()))
     def fit_rule(self,
-        bank:Bank, # with labels
+        bank:Features, # with labels
         encoder=None, # has a `metric`, and `sfc` and `score_temperature` or None for these
         groups:np.ndarray=None, # as `picture_groups` gives them, its default
         found:dict=None, # what a former fit has found, by name; default: it is found here
@@ -74,9 +75,9 @@ class FittedRule:
         return bool(self.whiten_) and self.score_temperature_ is None
     def class_scores(self,
         name:str, # of a rule
-        support:Bank, # with labels
+        support:Features, # with labels
         n_draws:int=10, # as for `ClassScores`
-    )->ClassScores: # called with a `Bank`
+    )->ClassScores: # called with a `Features`
         "What scores pictures by a rule, with the settings of this classifier"
         return ClassScores(name, support, self.metric_, self.candidates, self.sfc_, self.whiten_,
                            n_draws, self._centred(), self.unlabelled_)
@@ -94,7 +95,7 @@ class FittedRule:
         return probs, best < (-2 if self.threshold_ is None else self.threshold_)
     @torch.inference_mode()
     def compare(self,
-        query:Bank, # features of one picture
+        query:Features, # features of one picture
         rows, # positions in `bank_` of the `k` pictures that it is compared with
     )->tuple: # similarities `(k,)`, and what each pair of parts adds to them `(k, n, m)`
         "Matches the parts of a picture with those of others by the metric, at any rule"
@@ -147,7 +148,7 @@ def accuracy_range(
     return [float(o) for o in (0 if a == 0 else low, middle, 100 if a == 1 else high)]
 
 def hidden_cosines(
-    bank:Bank, # with labels
+    bank:Features, # with labels
     groups:np.ndarray, # `(n_pictures,)`, of pictures that are hidden together
     most:int=2000, # pictures, evenly spaced where there are more
 )->tuple: # of those that have others in their class `(n,)`, and of all `(n_pictures, n_classes)`

@@ -137,7 +137,7 @@ class RuleName(click.ParamType):
         *others:str, # words that are allowed as well
     ): self.others = others
     def convert(self, value, param, ctx):
-        from fcam.classifiers.named import baselines
+        from fcam.classifiers.scores import baselines
         known = [*self.others, *baselines()]
         if value not in known: self.fail(f'{value!r} is not one of {", ".join(known)}', param, ctx)
         return value

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import torch
 from torch import nn, Tensor
 
-from ..classifiers.unequal import Bank
+from ..classifiers.features import Features
 from ..core.checks import check_count
 from ..core.distributed import with_bar
 from .named import load_encoder, NamedEncoder
@@ -52,7 +52,7 @@ class Projection(nn.Module):
 class CellStore:
     "The cells of the pictures of a store; tasks are drawn from it as from an `ImageStore`"
     def __init__(self,
-        bank:Bank, # of the pictures, with labels
+        bank:Features, # of the pictures, with labels
         classes:list, # their names
     ):
         self.bank, self.classes, self.labels = bank, classes, torch.as_tensor(bank.labels)
@@ -84,7 +84,7 @@ def cells_of(
     parts = torch.arange(len(store)).split(64)
     banks = [encoder.embed([store.pil(i) for i in rows]).to(torch.half)
              for rows in with_bar(parts, progress)]
-    bank = Bank.join(banks, store.labels.cpu().numpy())
+    bank = Features.join(banks, store.labels.cpu().numpy())
     if not bank.local.isfinite().all(): raise ValueError(
         f'{encoder.name} gives features that are not finite in half precision')
     return known.setdefault(encoder, CellStore(bank, store.classes))

@@ -18,7 +18,7 @@ from fastcore.basics import patch, store_attr
 from sklearn.metrics import silhouette_samples
 
 import fcam
-from ..classifiers.named import baseline
+from ..classifiers.scores import baseline
 from ..core.device import choose_device
 from ..core.distributed import is_main
 from ..core.files import user_path, write_json

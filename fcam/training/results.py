@@ -13,8 +13,8 @@ from fastcore.foundation import L
 from fastcore.meta import delegates
 from pandas import DataFrame
 
-from ..classifiers.named import baseline
 from ..classifiers.rules import Baseline
+from ..classifiers.scores import baseline
 from ..core.checks import check_count
 from ..core.distributed import with_bar
 from ..core.files import user_path

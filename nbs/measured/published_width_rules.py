@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fcam.classifiers.named import baseline
-from fcam.classifiers.unequal import Bank, ClassScores
+from fcam.classifiers.features import Features
+from fcam.classifiers.scores import baseline, ClassScores
 from fcam.core.files import write_json
 from fcam.episodes import Task
 from fcam.evaluate import evaluate, FeatureBank, FreshFeatures, mean_feature
@@ -65,9 +65,9 @@ def whitened(kept, task, centre):
     found = []
     for images in zip(*task.draw(kept)):
         support, query = (kept(one.flatten()) for one in images)
-        score = ClassScores('cosine', Bank(support, support.mean(1), support_labels), whiten=True,
+        score = ClassScores('cosine', Features(support, support.mean(1), support_labels), whiten=True,
                             centre=centre)
-        found.append(100*(score(Bank(query, query.mean(1))).argmax(1) == labels).mean())
+        found.append(100*(score(Features(query, query.mean(1))).argmax(1) == labels).mean())
     return torch.tensor(found)
 
 
