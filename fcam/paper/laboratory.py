@@ -25,7 +25,7 @@ from ..core.files import user_path, write_json
 from ..data import FewShotData
 from ..encoder import n_features_of
 from ..episodes import Task
-from ..evaluate import evaluate, mean_feature, task_features
+from ..evaluate import evaluate, FeatureBank, mean_feature
 from ..learner import fcam_learner
 from ..model import FCAM, load_fcam
 from .experiments import digest, encoder_of, Experiment, paired_difference, Row
@@ -153,7 +153,7 @@ def _rule(self:Laboratory, row, model):
         mean = mean_feature(model.encoder, data.train, model.patches, **same)
         if settings:                                           # this mean or none
             task = Task(n_episodes=1000).fitting(data.valid)
-            bank = task_features(model.encoder, data.valid, model.patches, [task], **same)
+            bank = FeatureBank(model.encoder, data.valid, model.patches, [task], **same)
             def score(mean): return evaluate(baseline('simpleshot', mean=mean), bank, task).mean
             mean = max((mean, 0.), key=score)
         settings = dict(mean=mean)
@@ -178,7 +178,7 @@ def _features(self:Laboratory, row, seed, model, tasks, epoch=None):
     key = [training, stage, epoch, repr(model.patches), row.tested_on, tasks]
     if self._bank is None or self._bank[0] != key:
         self._bank = None                                      # before the next one comes
-        self._bank = key, task_features(model.encoder, self.data[row.tested_on].test,
+        self._bank = key, FeatureBank(model.encoder, self.data[row.tested_on].test,
             model.patches, [*tasks.values()], n_views=self.preset.n_views,
             precision=model.chosen_precision())
     return self._bank[1]

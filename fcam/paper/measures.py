@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from ..classifiers.rules import Baseline
 from ..episodes import Task
-from ..evaluate import eval_mode, FeatureBank, FreshFeatures
+from ..evaluate import eval_mode, FeatureBank
 from ..images.store import ImageStore
 from ..model import FCAM
 
@@ -47,7 +47,7 @@ def _similarity_within(sets):
 @torch.no_grad()
 def plan_measures(
     metric:nn.Module, # with a method `transport`
-    features:FreshFeatures, # or a `FeatureBank`
+    features:FeatureBank, # of the images that the task asks for
     task:Task, # with one shot
 )->dict: # column to `(n_episodes,)`: eps, and spread in percent, of similar and dissimilar sets
     "What a metric does with similar and dissimilar sets; `ValueError` for one patch"
@@ -74,8 +74,8 @@ def task_times(
     task:Task, # with one shot
 )->dict: # column to `(n_episodes,)`: milliseconds to embed, to compare, and of both
     "How long each task takes on this machine, with fresh crops; one more task comes before"
-    features = FreshFeatures(model.encoder, store, model.patches, seed=task.seed,
-                             precision=model.chosen_precision())
+    features = FeatureBank(model.encoder, store, model.patches, seed=task.seed, fresh=True,
+                           precision=model.chosen_precision())
     support, query = (part.flatten(1) for part in task.draw(store))
     def milliseconds():
         if model.device.type == 'cuda': torch.cuda.synchronize(model.device)

@@ -159,7 +159,7 @@ def task_table(
     rows |= model.accuracies(features, [task], rules, emd_episodes=emd_episodes)
     table = DataFrame([dict(metric=rule) | scores for rule, scores in rows.items()])
     table.attrs = asdict(task) | dict(structured=structured, mirror=mirror,
-                                      n_views=getattr(features, 'n_views', None))
+                                      n_views=features.n_views)
     return table
 
 # %% ../../nbs/training/results.ipynb #fcae9f7d

@@ -18,7 +18,7 @@ from fcam.classifiers.features import Features
 from fcam.classifiers.scores import baseline, ClassScores
 from fcam.core.files import write_json
 from fcam.episodes import Task
-from fcam.evaluate import evaluate, FeatureBank, FreshFeatures, mean_feature
+from fcam.evaluate import evaluate, FeatureBank, mean_feature
 from fcam.model import load_fcam
 from fcam.runs.record import machine
 from published_width import benchmark
@@ -39,10 +39,10 @@ candidates = { # what is tried on the validation classes; first as published, wh
     'Adaptive Metric, weights (4, 3)': [('sinkhorn', sharp | dict(eps=eps)) for eps in (0.1, 0.05, 0.02)]}
 
 
-class Kept(FreshFeatures):
+class Kept(FeatureBank):
     "Features of some images of a store, `(n_images, n, d)`"
     def __init__(self, model, store, rows, bank):
-        super().__init__(model.encoder, store, model.patches)
+        super().__init__(model.encoder, store, model.patches, fresh=True)
         self.labels, self.bank = store.labels[rows], bank
     def __call__(self, images, episodes=None): return self.bank[images].float()
 
