@@ -16,12 +16,12 @@ from fastcore.basics import patch
 from fastcore.meta import delegates
 from torch import nn, Tensor
 
-from .classifiers.rules import Baseline
+from .classifiers.rules import Baseline, OfMetric, StructuredFC
 from .classifiers.scores import baseline
 from .core.checks import check_count, check_seed
 from .core.device import autocast, choose_precision, eval_mode, megabytes
 from .core.distributed import gathered, n_ranks, rank, with_bar
-from .episodes import mean_prototypes, structured_fc, Task, used_images
+from .episodes import Task, used_images
 from .images.store import ImageStore
 from .patches import named_generator, RandomPatches, Stream
 
@@ -256,16 +256,10 @@ def _check_scores(accuracy):
     "`ValueError` where a score was not finite"
     if accuracy.isnan().any(): raise ValueError('a score is not finite: look at the features')
 
-def _episode_accuracy(metric, support, query, structured, sfc, precision):
+def _episode_accuracy(rule, support, query, precision):
     "In [0, 1], `(b,)`, of support `(b, n_way, n_shot, n, d)` and query `(b, n_way, n_query, n, d)`"
-    queries = query.flatten(1, 2)
-    with eval_mode(metric), autocast(query.device, precision):
-        if isinstance(metric, Baseline): scores = metric(support, queries).float()
-        else:
-            if structured: proto = structured_fc(support, metric, **sfc)
-            else: proto = mean_prototypes(support, check=False)
-            parts = zip(queries.split(4), proto.split(4))
-            scores = torch.cat([metric(*part).float() for part in parts])
+    with eval_mode(rule), autocast(query.device, precision):
+        scores = rule(support, query.flatten(1, 2)).float()
     labels = torch.arange(query.shape[1], device=scores.device).repeat_interleave(query.shape[2])
     accuracy = (scores.argmax(-1) == labels).float().mean(-1)
     accuracy = accuracy.masked_fill(~scores.isfinite().all(-1).all(-1), torch.nan)
@@ -286,12 +280,13 @@ def evaluate(
     **kwargs, # fields of the `Task`
 )->Accuracy: # percent
     "Accuracy over episodes (Appendix B); `ValueError` for too few images or a score not finite"
-    rule, sfc = baseline(metric) if isinstance(metric, str) else metric, sfc or {}
+    rule = baseline(metric) if isinstance(metric, str) else metric
     if structured and isinstance(rule, Baseline): raise ValueError(
         f'{rule.label} is a baseline, which has no prototypes: leave structured out')
+    if structured: rule = StructuredFC(rule, **sfc or {})
+    elif not isinstance(rule, Baseline): rule = OfMetric(rule)
     task = replace(task or Task(), **kwargs).counted()
-    at_once = 100 if structured else getattr(rule, 'at_once', 4)
-    if bs is None: bs = min(at_once, -(-task.n_episodes//n_ranks())) if at_once > 4 else 4
+    if bs is None: bs = max(4, min(rule.at_once, -(-task.n_episodes//n_ranks())))
     episodes = features.drawn.get(task) or task.draw(features)
     batches = torch.arange(task.n_episodes).split(check_count('bs', bs))
     parts = [batches[i::n_ranks()] for i in range(n_ranks())]  # a part of the batches for each rank
@@ -300,8 +295,7 @@ def evaluate(
         support, query = (part[numbers] for part in episodes)
         found = features(torch.cat([support, query], -1).flatten(1), numbers)
         sets = found.unflatten(1, (task.n_way, -1)).split([task.n_shot, task.n_query], dim=2)
-        results.append(_episode_accuracy(rule, *sets, structured=structured, sfc=sfc,
-                                         precision=features.precision))
+        results.append(_episode_accuracy(rule, *sets, precision=features.precision))
     found = 100*torch.cat(results or [torch.empty(0)]).cpu().double()
     accuracy = torch.empty(task.n_episodes, dtype=torch.float64)
     accuracy[torch.cat([o for part in parts for o in part])] = torch.cat(gathered(found))

@@ -17,7 +17,6 @@ from torch import Tensor
 from .features import Features
 from .groups import half_of, hold_out, picture_groups
 from .scores import baselines, class_cosines, ClassScores, fit_temperature
-from .scores import needs_equal
 from ..core.checks import check_choice, check_count, check_number, check_seed
 from ..metric import AdaptiveMetric
 
@@ -58,10 +57,10 @@ class FittedRule:
         self.rule_ = ('whole_and_parts' if parts else 'cosine') if auto else self.rule
         self.whiten_ = auto if self.whiten is None else self.whiten
         vars(self).update(found or {})
-        if unlabelled is not None and not self.whiten_ and self.rule_ != 'gda': raise ValueError(
-            f'unlabelled pictures help where features are whitened: {self.rule_} needs whiten=True')
         self.unlabelled_ = unlabelled
         self.scores_ = self.class_scores(self.rule_, bank)
+        if unlabelled is not None and self.scores_.whitened is None: raise ValueError(
+            f'unlabelled pictures help where features are whitened: {self.rule_} needs whiten=True')
         if found is None: self._find(picture_groups(bank) if groups is None else groups)
         return self
     def __getstate__(self):
@@ -180,7 +179,7 @@ def caught(
 @patch
 def _hidden(self:FittedRule, bank, groups, rng, most, halves=True):
     "What pictures get that are hidden with their group: a dict of arrays `(n, ...)`, or None"
-    labels, found, same = bank.labels, [], needs_equal(self.rule_) or not halves
+    labels, found, same = bank.labels, [], self.scores_.together or not halves
     def n_groups(rows):
         "Of the class of each hidden picture"
         first = np.unique(groups[rows], return_index=True)[1]
@@ -205,8 +204,8 @@ def _find(self:FittedRule, groups):
     groups, alone = first.argsort().argsort()[groups], np.arange(len(order))    # as they come
     counts, power = np.bincount(bank.labels), 0.5
     most = int(np.clip(20_000//len(counts), 50, 500))           # pictures that are hidden in all
-    if needs_equal(self.rule_): groups, most = alone, np.inf
-    if self.rule_ == 'logistic_regression': power = -0.17
+    if self.scores_.together: groups, most = alone, np.inf
+    if self.scores_.trained: power = -0.17
     like = days = self._hidden(bank, alone, rng, most)
     n_groups = np.bincount(bank.labels[np.unique(groups, return_index=True)[1]])
     if len(alone) > n_groups.sum():

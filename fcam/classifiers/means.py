@@ -61,6 +61,9 @@ class SimpleShot(Baseline):
                                f'{support.shape[-1]}: take it of the same encoder')
         support = F.normalize(support-mean.unsqueeze(-2), dim=-1)
         return _minus_squared_distances(F.normalize(query-mean, dim=-1), support.mean(-2))
+    def fit(self, features, draws, change):
+        self.mean = change(features.whole.mean(0))
+        return super().fit(features, draws, change)
 
 # %% ../../nbs/classifiers/means.ipynb #430aa031
 @register('meta_baseline')
@@ -144,13 +147,14 @@ class LogisticRegression(Baseline):
     def trained(self,
         images:Tensor, # `(n_images, n_features)`, of any lengths
         labels:np.ndarray, # `(n_images,)`, in 0..n_classes-1; classes of any sizes count alike
+        C:float=10., # as for the rule; of pictures, of which there may be many
     ): # a function from images `(n_query, n_features)` to scores `(n_query, n_classes)`, float64
         "Fits scikit-learn's classifier"
         from sklearn.linear_model import LogisticRegression as Logistic
         def unit(x): return F.normalize(x.detach().cpu().double(), dim=-1).numpy()
         x = unit(images)
         basis = np.linalg.qr(x.T)[0] if len(x) < x.shape[1] else np.eye(x.shape[1])
-        model = Logistic(C=self.C, max_iter=1000, tol=1e-6, class_weight='balanced')
+        model = Logistic(C=C, max_iter=1000, tol=1e-6, class_weight='balanced')
         with warnings.catch_warnings():                         # of a class with one picture
             warnings.filterwarnings('ignore', 'The number of unique')
             model.fit(x@basis, labels)
@@ -160,7 +164,7 @@ class LogisticRegression(Baseline):
         return scores
     def scores(self, support, query):
         labels = np.arange(support.shape[1]).repeat(support.shape[2])
-        found = [self.trained(own.flatten(0, 1), labels)(new)
+        found = [self.trained(own.flatten(0, 1), labels, self.C)(new)
                  for own, new in zip(support.mean(-2), query.mean(-2))]
         empty = np.empty((0, query.shape[1], support.shape[1]))
         return torch.from_numpy(np.stack(found) if found else empty).to(query)

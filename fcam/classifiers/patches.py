@@ -102,6 +102,10 @@ class FRN(Baseline):
         strength = rows.shape[2]/d*math.exp(self.alpha)+1e-6
         errors = error(query.flatten(1, 2), rows, strength)
         return -errors.unflatten(-1, (-1, n)).mean(-1).mT
+    def fit(self, features, draws, change):
+        supports = super().fit(features, draws, change)
+        self.size = supports[0].float().square().mean().sqrt().item() or 1.
+        return supports
 
 # %% ../../nbs/classifiers/patches.ipynb #56d5a867
 @register('emd')
