@@ -60,9 +60,8 @@ class FewShotClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     ):
         self.encoder, self.rule, self.whiten, self.how = encoder, rule, whiten, how
         self.cells, self.size, self.candidates = cells, size, candidates
-        self.none_of_these = none_of_these
         self.batch_size, self.cache, self.seed = batch_size, cache, seed
-        self.device, self.verbose = device, verbose
+        self.none_of_these, self.device, self.verbose = none_of_these, device, verbose
     exponent_ = 0                                              # features are divided by 2**this
     _n_features_out = property(lambda self: self.bank_.whole.shape[1])
     def __sklearn_is_fitted__(self): return hasattr(self, 'rule_')       # pictures of two classes
@@ -262,7 +261,7 @@ def partial_fit(self:FewShotClassifier,
 @patch
 def _query(self:FewShotClassifier, X):
     "The features of new pictures, batch by batch"
-    if isinstance(X, Features): return [X]                          # features that were embedded before
+    if isinstance(X, Features): return [X]                      # features that were embedded before
     if self.encoder_ is not None: return self._embed(given_pictures(X))
     table = self._table(X, first=not hasattr(self, 'bank_'))[0]
     return [Features((whole := torch.tensor(table))[:, None], whole)]

@@ -16,8 +16,8 @@ from fastcore.basics import patch
 from fastcore.meta import delegates
 from torch import nn, Tensor
 
-from .classifiers.rules import Baseline, OfMetric, StructuredFC
-from .classifiers.scores import baseline
+from .classifiers.rules import OfMetric, Rule, StructuredFC
+from .classifiers.scores import named_rule
 from .core.checks import check_count, check_seed
 from .core.device import autocast, choose_precision, eval_mode, megabytes
 from .core.distributed import gathered, n_ranks, rank, with_bar
@@ -270,7 +270,7 @@ def _episode_accuracy(rule, support, query, precision):
 @torch.no_grad()
 @delegates(Task)
 def evaluate(
-    metric:nn.Module, # `metric(query, proto)`; or a baseline or its name, as `baselines()`
+    metric:nn.Module, # `metric(query, proto)`; or a rule, or its name
     features:FeatureBank, # of the images that the episodes ask for
     task:Task=None, # which episodes; default: a `Task` of the fields that are given by name
     structured:bool=False, # structured FC in place of mean prototypes
@@ -280,11 +280,11 @@ def evaluate(
     **kwargs, # fields of the `Task`
 )->Accuracy: # percent
     "Accuracy over episodes (Appendix B); `ValueError` for too few images or a score not finite"
-    rule = baseline(metric) if isinstance(metric, str) else metric
-    if structured and isinstance(rule, Baseline): raise ValueError(
-        f'{rule.label} is a baseline, which has no prototypes: leave structured out')
+    rule = named_rule(metric) if isinstance(metric, str) else metric
+    if structured and isinstance(rule, Rule): raise ValueError(
+        f'{rule.label} is a rule without prototypes of its own: leave structured out')
     if structured: rule = StructuredFC(rule, **sfc or {})
-    elif not isinstance(rule, Baseline): rule = OfMetric(rule)
+    elif not isinstance(rule, Rule): rule = OfMetric(rule)
     task = replace(task or Task(), **kwargs).counted()
     if bs is None: bs = max(4, min(rule.at_once, -(-task.n_episodes//n_ranks())))
     episodes = features.drawn.get(task) or task.draw(features)

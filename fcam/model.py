@@ -132,9 +132,9 @@ def features(self:FCAM,
 def accuracies(self:FCAM,
     features:FeatureBank, # of the model's `features`
     tasks:list, # of `Task`, a column each; the default number of episodes is the model's `n_test`
-    rules:dict, # name to a metric, or to a baseline or its name
+    rules:dict, # name to a metric, to a rule or to the name of one
     structured:bool=None, # structured FC; default: for the model's metric and more than one shot
-    emd_episodes:int=None, # at most so many for exact transport and slow baselines; default: all
+    emd_episodes:int=None, # at most so many for exact transport and slow rules; default: all
     progress:bool=False, # show a bar
 )->dict: # `{name: {'1-shot': Accuracy}}`
     "The accuracy of several rules on the same features and episodes"
@@ -155,7 +155,7 @@ def accuracies(self:FCAM,
 def accuracy(self:FCAM,
     store:ImageStore, # images of the classes to classify
     task:Task=None, # which episodes; default: a `Task` of the fields that are given by name
-    baseline:str=None, # in place of the metric: a name in `baselines()`, or a rule
+    baseline:str=None, # in place of the metric: a name in `rule_names()`, or a rule
     structured:bool=None, # structured FC; default: for the model's metric and more than one shot
     **kwargs, # fields of the `Task`, and options of `FCAM.features`
 )->Accuracy: # percent

@@ -22,7 +22,7 @@ from ..core.files import write_file
 
 # %% ../../nbs/classifiers/features.ipynb #446d1aa1
 class Features(NamedTuple):
-    "Features of pictures; with labels and classes, tasks are drawn from them as from an `ImageStore`"
+    "Features of pictures; with labels and classes tasks are drawn from them, as from `ImageStore`"
     local:Tensor # `(n_pictures, n, n_features)`, of the parts of each picture
     whole:Tensor # `(n_pictures, n_features)`, of each picture as a whole
     labels:np.ndarray=None # `(n_pictures,)`, in 0..n_classes-1; a tensor where there are classes

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .features import Features
 from .groups import half_of, hold_out, picture_groups
-from .scores import baselines, class_cosines, ClassScores, fit_temperature
+from .scores import class_cosines, ClassScores, fit_temperature, rule_names
 from ..core.checks import check_choice, check_count, check_number, check_seed
 from ..metric import AdaptiveMetric
 
@@ -41,7 +41,7 @@ class FittedRule:
         if self.none_of_these is not None:
             check_number('none_of_these', self.none_of_these, '(0, 0.5]')
         check_choice('rule', self.rule, ('auto', 'metric', 'whole_and_parts',
-                                         *['structured_fc']*trained, *baselines()))
+                                         *['structured_fc']*trained, *rule_names()))
     def fit_rule(self,
         bank:Features, # with labels
         encoder=None, # has a `metric`, and `sfc` and `score_temperature` or None for these

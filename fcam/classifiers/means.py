@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .rules import Baseline, OfMetric, register
+from .rules import OfMetric, register, Rule
 from ..core.checks import check_count, check_number
 from ..metric import CosineMetric
 
@@ -24,7 +24,7 @@ def _minus_squared_distances(query, proto):
     return -(query.unsqueeze(-2)-proto.unsqueeze(-3)).square().sum(-1)
 
 @register('euclidean')
-class Euclidean(Baseline):
+class Euclidean(Rule):
     "Minus the squared distance to the mean of the class (ProtoNet, Snell et al. 2017)"
     whole, shots = True, 'mean'
     def scores(self, support, query):
@@ -39,7 +39,7 @@ class Cosine(OfMetric):
 
 # %% ../../nbs/classifiers/means.ipynb #e62c11bf
 @register('simpleshot')
-class SimpleShot(Baseline):
+class SimpleShot(Rule):
     "As `euclidean`, with features centred and of length one (SimpleShot, Wang et al. 2019)"
     whole, shots = True, 'each'
     def __init__(self,
@@ -74,7 +74,7 @@ class MetaBaseline(OfMetric):
 
 # %% ../../nbs/classifiers/means.ipynb #f9aeaaa4
 @register('matching')
-class Matching(Baseline):
+class Matching(Rule):
     "Attention to all images of the support, summed by class (MatchingNet, Vinyals et al. 2016)"
     whole = True
     def __init__(self,
@@ -89,7 +89,7 @@ class Matching(Baseline):
 
 # %% ../../nbs/classifiers/means.ipynb #4ad1a530
 @register('linear_classifier')
-class LinearClassifier(Baseline):
+class LinearClassifier(Rule):
     "A linear layer trained by SGD on the support of each task (Baseline, Chen et al. 2019)"
     whole, at_once = True, 100
     sgd = dict(lr=0.01, momentum=0.9, dampening=0.9, weight_decay=0.001)
@@ -136,7 +136,7 @@ class CosineClassifier(LinearClassifier):
 
 # %% ../../nbs/classifiers/means.ipynb #2452224f
 @register('logistic_regression')
-class LogisticRegression(Baseline):
+class LogisticRegression(Rule):
     "Logistic regression on the support of each task, by unit features (RFS, Tian et al. 2020)"
     whole, shots, at_once = True, 'each', 100
     def __init__(self,
@@ -147,14 +147,14 @@ class LogisticRegression(Baseline):
     def trained(self,
         images:Tensor, # `(n_images, n_features)`, of any lengths
         labels:np.ndarray, # `(n_images,)`, in 0..n_classes-1; classes of any sizes count alike
-        C:float=10., # as for the rule; of pictures, of which there may be many
+        C:float=None, # default: that of the rule
     ): # a function from images `(n_query, n_features)` to scores `(n_query, n_classes)`, float64
         "Fits scikit-learn's classifier"
         from sklearn.linear_model import LogisticRegression as Logistic
         def unit(x): return F.normalize(x.detach().cpu().double(), dim=-1).numpy()
         x = unit(images)
         basis = np.linalg.qr(x.T)[0] if len(x) < x.shape[1] else np.eye(x.shape[1])
-        model = Logistic(C=C, max_iter=1000, tol=1e-6, class_weight='balanced')
+        model = Logistic(C=C or self.C, max_iter=1000, tol=1e-6, class_weight='balanced')
         with warnings.catch_warnings():                         # of a class with one picture
             warnings.filterwarnings('ignore', 'The number of unique')
             model.fit(x@basis, labels)
@@ -164,7 +164,7 @@ class LogisticRegression(Baseline):
         return scores
     def scores(self, support, query):
         labels = np.arange(support.shape[1]).repeat(support.shape[2])
-        found = [self.trained(own.flatten(0, 1), labels, self.C)(new)
+        found = [self.trained(own.flatten(0, 1), labels)(new)
                  for own, new in zip(support.mean(-2), query.mean(-2))]
         empty = np.empty((0, query.shape[1], support.shape[1]))
         return torch.from_numpy(np.stack(found) if found else empty).to(query)
@@ -189,7 +189,7 @@ def whitening(
 
 # %% ../../nbs/classifiers/means.ipynb #5de78f52
 @register('gda')
-class GDA(Baseline):
+class GDA(Rule):
     "Gaussians with one shrunk covariance for all classes, by unit features (Wang et al. 2024)"
     whole, shots, at_once = True, 'each', 100
     def scores(self, support, query):

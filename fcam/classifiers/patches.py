@@ -11,7 +11,7 @@ import math
 import torch
 from torch.nn import functional as F
 
-from .rules import Baseline, OfMetric, register
+from .rules import OfMetric, register, Rule
 from ..core.checks import check_count, check_number
 from ..metric import AdaptiveMetric, cosine_cost, cross_weights, EMDMetric
 
@@ -24,7 +24,7 @@ def _cosines(query, classes):
 
 # %% ../../nbs/classifiers/patches.ipynb #ca46c9fb
 @register('dn4')
-class DN4(Baseline):
+class DN4(Rule):
     "DN4 (Li et al., 2019): sum of the cosines of each query patch with its k nearest of a class"
     shots = 'each'
     def __init__(self,
@@ -38,7 +38,7 @@ class DN4(Baseline):
 
 # %% ../../nbs/classifiers/patches.ipynb #b4b6f90b
 @register('max_similarity')
-class MaxSimilarity(Baseline):
+class MaxSimilarity(Rule):
     "Largest similarity (chamfer, MaxSim): mean cosine of each patch with its nearest, both ways"
     shots = 'each'
     def scores(self, support, query):
@@ -47,7 +47,7 @@ class MaxSimilarity(Baseline):
 
 # %% ../../nbs/classifiers/patches.ipynb #e01f9519
 @register('mcl')
-class MCL(Baseline):
+class MCL(Rule):
     "MCL (Liu et al., 2022): log share of a class in the visits of a random walk over patches"
     shots = 'mean'
     def __init__(self,
@@ -85,7 +85,7 @@ def _error_by_features(query, rows, strength):
     return (query-query@rebuild).square().sum(-1)
 
 @register('frn')
-class FRN(Baseline):
+class FRN(Rule):
     "FRN (Wertheimer et al., 2021): minus the error of rebuilding a query from a class's patches"
     shots = 'each'
     def __init__(self,
@@ -140,7 +140,7 @@ def _log_unbalanced(cost, r, c, eps, rho, n_iter=20):
     return similarity+(log_r+f).unsqueeze(-1)+(log_c+g).unsqueeze(-2)
 
 @register('unbalanced_sinkhorn')
-class UnbalancedSinkhorn(Baseline):
+class UnbalancedSinkhorn(Rule):
     "Unbalanced Sinkhorn (Chizat et al., 2018): mean cosine of the mass that is worth moving"
     shots = 'mean'
     def __init__(self,

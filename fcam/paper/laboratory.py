@@ -18,7 +18,7 @@ from fastcore.basics import patch, store_attr
 from sklearn.metrics import silhouette_samples
 
 import fcam
-from ..classifiers.scores import baseline
+from ..classifiers.scores import named_rule
 from ..core.device import choose_device
 from ..core.distributed import is_main
 from ..core.files import user_path, write_json
@@ -145,7 +145,7 @@ def model(self:Laboratory,
 
 @patch
 def _rule(self:Laboratory, row, model):
-    "The metric or the baseline that classifies"
+    "The metric or the rule that classifies"
     if row.rule == 'own': return model.metric
     settings = row.test.get('rule_settings', {})
     if row.rule == 'simpleshot' and settings in ({}, dict(mean='chosen')):
@@ -154,10 +154,10 @@ def _rule(self:Laboratory, row, model):
         if settings:                                           # this mean or none
             task = Task(n_episodes=1000).fitting(data.valid)
             bank = FeatureBank(model.encoder, data.valid, model.patches, [task], **same)
-            def score(mean): return evaluate(baseline('simpleshot', mean=mean), bank, task).mean
+            def score(mean): return evaluate(named_rule('simpleshot', mean=mean), bank, task).mean
             mean = max((mean, 0.), key=score)
         settings = dict(mean=mean)
-    return baseline(row.rule, **settings)
+    return named_rule(row.rule, **settings)
 
 @patch
 def tasks(self:Laboratory,
@@ -187,7 +187,7 @@ def _accuracy(lab, row, seed, shots):
     "The accuracy of each task, percent"
     model, tasks, found = lab.model(row, seed), lab.tasks(row, seed, shots), {}
     bank, rule = lab._features(row, seed, model, tasks), lab._rule(row, model)
-    if row.rule in transport_rules: rule = getattr(rule, 'metric', rule)  # of a baseline
+    if row.rule in transport_rules: rule = getattr(rule, 'metric', rule)  # of a rule
     structured = row.test.get('structured', lab.structured) and row.rule in transport_rules
     structured = structured and hasattr(rule, 'transport') # a metric of means has no use for it
     for column, task in tasks.items():

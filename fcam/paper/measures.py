@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ..classifiers.rules import Baseline
+from ..classifiers.rules import Rule
 from ..episodes import Task
 from ..evaluate import eval_mode, FeatureBank
 from ..images.store import ImageStore
@@ -68,7 +68,7 @@ def plan_measures(
 # %% ../../nbs/paper/measures.ipynb #b9d8e03c
 @torch.no_grad()
 def task_times(
-    rule:nn.Module, # a metric or a baseline
+    rule:nn.Module, # a metric or a rule
     model:FCAM, # whose encoder and patches
     store:ImageStore, # images of the classes to classify
     task:Task, # with one shot
@@ -88,7 +88,7 @@ def task_times(
         embedded = milliseconds()
         proto, queries = sets.split([support.shape[1], query.shape[1]], dim=1)
         with eval_mode(rule):
-            if isinstance(rule, Baseline): rule(proto[:, :, None], queries)
+            if isinstance(rule, Rule): rule(proto[:, :, None], queries)
             else: rule(queries, proto)
         end = milliseconds()
         times.append([embedded - start, end - embedded, end - start])

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fcam.classifiers.features import Features
-from fcam.classifiers.scores import baseline, ClassScores
+from fcam.classifiers.scores import ClassScores, named_rule
 from fcam.core.files import write_json
 from fcam.episodes import Task
 from fcam.evaluate import evaluate, FeatureBank, mean_feature
@@ -78,7 +78,7 @@ def accuracy(rule, kept, task, training_mean):
     if name == 'simpleshot':
         means = dict(training=training_mean, support=None)
         settings = dict(mean=means.get(settings['mean'], settings['mean']))
-    return evaluate(baseline(name, **settings), kept, task).per_episode
+    return evaluate(named_rule(name, **settings), kept, task).per_episode
 
 
 def main(runs, n_tasks=(600, 300), n_valid=(300, 150), n_images=dict(valid=200, test=200)):
