@@ -123,8 +123,7 @@ class Mirrored(nn.Module):
 
 # %% ../nbs/09_evaluate.ipynb #a0ce85d1
 class FeatureBank:
-    """The features that tasks ask for: of each image once a view, to be looked up, or of new crops
-    for every task; `MemoryError` if there is no room for them"""
+    "Each image embedded once a view, or anew for every task; `MemoryError` if there is no room"
     def __init__(self,
         encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`; used in eval mode
         store:ImageStore, # images of the classes to classify; or `Features`, what `encoder` gets
@@ -252,19 +251,13 @@ def __call__(self:FeatureBank,
     return self.bank[rows, views].to(self.device, non_blocking=True).float()
 
 # %% ../nbs/09_evaluate.ipynb #3b963718
-def _check_scores(accuracy):
-    "`ValueError` where a score was not finite"
-    if accuracy.isnan().any(): raise ValueError('a score is not finite: look at the features')
-
 def _episode_accuracy(rule, support, query, precision):
-    "In [0, 1], `(b,)`, of support `(b, n_way, n_shot, n, d)` and query `(b, n_way, n_query, n, d)`"
+    "In [0, 1] or NaN, of support `(b, n_way, n_shot, n, d)` and query `(b, n_way, n_query, n, d)`"
     with eval_mode(rule), autocast(query.device, precision):
         scores = rule(support, query.flatten(1, 2)).float()
     labels = torch.arange(query.shape[1], device=scores.device).repeat_interleave(query.shape[2])
     accuracy = (scores.argmax(-1) == labels).float().mean(-1)
-    accuracy = accuracy.masked_fill(~scores.isfinite().all(-1).all(-1), torch.nan)
-    if not accuracy.is_cuda: _check_scores(accuracy)           # a GPU is asked at the end
-    return accuracy
+    return accuracy.masked_fill(~scores.isfinite().all(-1).all(-1), torch.nan)
 
 # %% ../nbs/09_evaluate.ipynb #7608a9dc
 @torch.no_grad()
@@ -299,7 +292,7 @@ def evaluate(
     found = 100*torch.cat(results or [torch.empty(0)]).cpu().double()
     accuracy = torch.empty(task.n_episodes, dtype=torch.float64)
     accuracy[torch.cat([o for part in parts for o in part])] = torch.cat(gathered(found))
-    _check_scores(accuracy)
+    if accuracy.isnan().any(): raise ValueError('a score is not finite: look at the features')
     images = crc32(repr((features.classes, features.labels.tolist())).encode())
     names = {name: value for name, value in asdict(task).items() if name != 'n_episodes'}
     return Accuracy(accuracy, names | dict(images=f'{images:08x}'))
