@@ -25,7 +25,8 @@ from sklearn.utils.validation import validate_data
 
 from .classifiers.fitted import FittedRule
 from .classifiers.saved import found_names, read_classifier, refusing, write_classifier
-from .classifiers.unequal import Bank, kept_bank, picture_groups
+from .classifiers.features import Features, kept_features
+from .classifiers.groups import picture_groups
 from .core.checks import check_count
 from .core.device import choose_device
 from .core.distributed import with_bar
@@ -59,9 +60,8 @@ class FewShotClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     ):
         self.encoder, self.rule, self.whiten, self.how = encoder, rule, whiten, how
         self.cells, self.size, self.candidates = cells, size, candidates
-        self.none_of_these = none_of_these
         self.batch_size, self.cache, self.seed = batch_size, cache, seed
-        self.device, self.verbose = device, verbose
+        self.none_of_these, self.device, self.verbose = none_of_these, device, verbose
     exponent_ = 0                                              # features are divided by 2**this
     _n_features_out = property(lambda self: self.bank_.whole.shape[1])
     def __sklearn_is_fitted__(self): return hasattr(self, 'rule_')       # pictures of two classes
@@ -101,7 +101,7 @@ def _features(self:FewShotClassifier, images, folder):
     "Those of Pillow images, from and into a folder of `_cache_folder` where there is one"
     def embedded(images): return self.encoder_.embed(images, self.seed)
     if folder is None: return embedded(images)
-    return kept_bank(images, folder, embedded).to(self.encoder_.device)
+    return kept_features(images, folder, embedded).to(self.encoder_.device)
 
 @patch
 def _embed(self:FewShotClassifier, pictures, kept=None, broken=None):
@@ -165,7 +165,7 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1, new=None):
         groups = given_groups([None]*len(X) if groups is None else groups)
         check_consistent_length(X, groups)
         whole, kept = torch.tensor(X), [(None, None, None)]*len(X)
-        banks = [Bank(whole[:, None], whole)]
+        banks = [Features(whole[:, None], whole)]
     else:
         banks, y, groups, kept = self._read(X, y, groups)
         text = check_labels(y)
@@ -190,7 +190,7 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1, new=None):
         raise ValueError(f'with none_of_these no class can be called {none!r}, nor True and False')
     self.classes_, self.none_label_, self.pictures_ = classes, none, pictures
     self.groups_, self.seconds_, self.digests_ = groups, seconds, digests
-    self.bank_ = Bank.join(banks, labels)
+    self.bank_ = Features.join(banks, labels)
     def shown(i):
         if isinstance(pictures[i], str): return printable('/'.join(Path(pictures[i]).parts[-2:]))
         return f'picture {i + 1} ({classes[labels[i]]})'
@@ -261,10 +261,10 @@ def partial_fit(self:FewShotClassifier,
 @patch
 def _query(self:FewShotClassifier, X):
     "The features of new pictures, batch by batch"
-    if isinstance(X, Bank): return [X]                          # features that were embedded before
+    if isinstance(X, Features): return [X]                      # features that were embedded before
     if self.encoder_ is not None: return self._embed(given_pictures(X))
     table = self._table(X, first=not hasattr(self, 'bank_'))[0]
-    return [Bank((whole := torch.tensor(table))[:, None], whole)]
+    return [Features((whole := torch.tensor(table))[:, None], whole)]
 
 @patch
 def predict_proba(self:FewShotClassifier,
@@ -305,7 +305,7 @@ def score(self:FewShotClassifier,
     check_is_fitted(self)
     if y is None:
         banks, y, *_ = self._read(X, None)
-        X = Bank.join(banks)
+        X = Features.join(banks)
     share, known = ClassifierMixin.score(self, X, y, sample_weight), {*self.classes_.tolist()}
     if self.threshold_ is not None: known.add(self.none_label_)
     unknown = [o for o in np.ravel(y).tolist() if o not in known]
@@ -486,7 +486,7 @@ def load(cls:FewShotClassifier,
     with refusing(folder):
         self.set_params(**known['settings']).check_settings(isinstance(encoder, FCAM))
         unlabelled = tensors.pop('unlabelled', None)
-        bank = Bank(**tensors)._replace(labels=tensors['labels'].numpy())
+        bank = Features(**tensors)._replace(labels=tensors['labels'].numpy())
         n, d = bank.whole.shape
         if getattr(encoder, 'n_features', d) != d: raise ValueError('it is of another encoder')
         self.encoder_, self.pictures_ = encoder, known['pictures']

@@ -28,7 +28,7 @@ from .encoders.cells import cells_of, frozen_encoder, Projection
 from .encoders.named import named_encoder, NamedEncoder
 from .episodes import Task
 from .evaluate import Accuracy
-from .model import Classifier, FCAM, FrozenFCAM, load_fcam, saved_kinds
+from .model import Classifier, FCAM, load_fcam, saved_kinds
 from .training.checkpoint import learner_state, load_learner_state, lock_run, read_stage
 from .training.checkpoint import read_start, read_state, ResumingLearner, run_facts, SaveState
 from .training.checkpoint import Stage, StageFolder, write_state
@@ -130,7 +130,7 @@ def fcam_learner(
     if seed is not None: set_seed(seed := check_seed(seed))
     limit_threads()
     if frozen:
-        cells = cells_of(frozen.to(device), data.train).bank.local
+        cells = cells_of(frozen.to(device), data.train).local
         encoder = Projection(frozen.n_features, n_features)
         encoder.standardise(cells[::1 + len(cells)//2000])
     elif device.type == 'cuda':                                # where they leave room for the rest
@@ -298,8 +298,8 @@ def _model(self:FCAMLearner, left):
     settings = dict(score_temperature=temperature_of(metric, p), classes=self.data.splits,
         n_test=p.n_test, n_views=p.n_views, sfc_epochs=p.sfc_epochs, sfc_lr=p.sfc_lr, info=info)
     parts = deepcopy(encoder), deepcopy(metric)
-    if self.frozen: model = FrozenFCAM(self.frozen, *parts, **settings)
-    else: model = FCAM(*parts, deepcopy(self.patches), **settings)
+    patches = None if self.frozen else deepcopy(self.patches)
+    model = FCAM(*parts, patches, frozen=self.frozen, **settings)
     model.precision = self.precision
     return model.to(next(encoder.parameters()).device)
 

@@ -180,7 +180,7 @@ def forward(self:ModulateModule,
 class AdaptiveMetric(nn.Module):
     "Similarity of two sets of patches by entropic transport, the paper's Adaptive Metric"
     def __init__(self,
-        n_features:int, # size of a patch feature
+        n_features:int, # size of a patch feature; None: any, where no eps is predicted
         eps:float=0.1, # smoothness: fixed to this, or the prediction starts from it
         modulated:bool=True, # predict eps for each pair with a `ModulateModule`
         centre:bool=False, # subtract the mean of its channels from each feature, in the cost

@@ -54,10 +54,11 @@ def test_bare_import_is_light(tmp_path):
     assert done.returncode == 0, done.stderr
 
 light_answers = """import sys, torch
-from fcam.classifiers.unequal import Bank, ClassScores
+from fcam.classifiers.features import Features
+from fcam.classifiers.scores import ClassScores
 from fcam.model import load_fcam
 local = torch.rand(4, 3, 320)
-bank = Bank(local, local.mean(1), torch.arange(4).numpy()//2)
+bank = Features(local, local.mean(1), torch.arange(4).numpy()//2)
 ClassScores('whole_and_parts', bank, load_fcam('cifar_fs').metric)(bank)
 assert 'sympy' not in sys.modules"""
 

@@ -21,7 +21,7 @@ from fastcore.basics import patch
 from pandas import DataFrame
 from PIL import Image, ImageDraw
 
-from ..classifiers.unequal import Bank
+from ..classifiers.features import Features
 from ..classify import FewShotClassifier
 from ..core.files import cell_text
 from ..core.models import is_our_model
@@ -80,7 +80,7 @@ class _PageClassifier(FewShotClassifier):
     def _find_threshold(self, bank, groups):
         if np.bincount(bank.labels).max() > 1: super()._find_threshold(bank, groups)
         else: self.none_of_these = None
-    def features(self, pictures): return Bank.join(list(self._embed(pictures)))
+    def features(self, pictures): return Features.join(list(self._embed(pictures)))
     def shown(self, path): return Image.fromarray(self._shown(load_image(path)))
 
 @lru_cache(maxsize=2)
@@ -189,7 +189,7 @@ def answer(self:Visit)->list: # of dicts: picture, label, probabilities by class
     if not self.new: return []
     known = [] if self.bank is None else [self.bank]
     if late := self.new[sum(len(o.whole) for o in known):]:
-        self.bank = Bank.join([*known, self.clf.features(late)])
+        self.bank = Features.join([*known, self.clf.features(late)])
         if self.learn and self.clf.whiten_: self.clf.fit_rule(self.clf.bank_, self.clf.encoder_,
             self.clf._groups(), unlabelled=self.bank.whole)
     names, found, self.unlike = self.clf.classes_.tolist(), [], []

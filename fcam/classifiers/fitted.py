@@ -14,9 +14,9 @@ from scipy.special import expit, logit, softmax
 from scipy.stats import beta, norm
 from torch import Tensor
 
-from .named import baselines
-from .unequal import Bank, class_cosines, ClassScores, fit_temperature, half_of
-from .unequal import hold_out, needs_equal, picture_groups
+from .features import Features
+from .groups import half_of, hold_out, picture_groups
+from .scores import class_cosines, ClassScores, fit_temperature, rule_names
 from ..core.checks import check_choice, check_count, check_number, check_seed
 from ..metric import AdaptiveMetric
 
@@ -41,9 +41,9 @@ class FittedRule:
         if self.none_of_these is not None:
             check_number('none_of_these', self.none_of_these, '(0, 0.5]')
         check_choice('rule', self.rule, ('auto', 'metric', 'whole_and_parts',
-                                         *['structured_fc']*trained, *baselines()))
+                                         *['structured_fc']*trained, *rule_names()))
     def fit_rule(self,
-        bank:Bank, # with labels
+        bank:Features, # with labels
         encoder=None, # has a `metric`, and `sfc` and `score_temperature` or None for these
         groups:np.ndarray=None, # as `picture_groups` gives them, its default
         found:dict=None, # what a former fit has found, by name; default: it is found here
@@ -57,10 +57,10 @@ class FittedRule:
         self.rule_ = ('whole_and_parts' if parts else 'cosine') if auto else self.rule
         self.whiten_ = auto if self.whiten is None else self.whiten
         vars(self).update(found or {})
-        if unlabelled is not None and not self.whiten_ and self.rule_ != 'gda': raise ValueError(
-            f'unlabelled pictures help where features are whitened: {self.rule_} needs whiten=True')
         self.unlabelled_ = unlabelled
         self.scores_ = self.class_scores(self.rule_, bank)
+        if unlabelled is not None and self.scores_.whitened is None: raise ValueError(
+            f'unlabelled pictures help where features are whitened: {self.rule_} needs whiten=True')
         if found is None: self._find(picture_groups(bank) if groups is None else groups)
         return self
     def __getstate__(self):
@@ -74,9 +74,9 @@ class FittedRule:
         return bool(self.whiten_) and self.score_temperature_ is None
     def class_scores(self,
         name:str, # of a rule
-        support:Bank, # with labels
+        support:Features, # with labels
         n_draws:int=10, # as for `ClassScores`
-    )->ClassScores: # called with a `Bank`
+    )->ClassScores: # called with a `Features`
         "What scores pictures by a rule, with the settings of this classifier"
         return ClassScores(name, support, self.metric_, self.candidates, self.sfc_, self.whiten_,
                            n_draws, self._centred(), self.unlabelled_)
@@ -94,7 +94,7 @@ class FittedRule:
         return probs, best < (-2 if self.threshold_ is None else self.threshold_)
     @torch.inference_mode()
     def compare(self,
-        query:Bank, # features of one picture
+        query:Features, # features of one picture
         rows, # positions in `bank_` of the `k` pictures that it is compared with
     )->tuple: # similarities `(k,)`, and what each pair of parts adds to them `(k, n, m)`
         "Matches the parts of a picture with those of others by the metric, at any rule"
@@ -147,7 +147,7 @@ def accuracy_range(
     return [float(o) for o in (0 if a == 0 else low, middle, 100 if a == 1 else high)]
 
 def hidden_cosines(
-    bank:Bank, # with labels
+    bank:Features, # with labels
     groups:np.ndarray, # `(n_pictures,)`, of pictures that are hidden together
     most:int=2000, # pictures, evenly spaced where there are more
 )->tuple: # of those that have others in their class `(n,)`, and of all `(n_pictures, n_classes)`
@@ -179,7 +179,7 @@ def caught(
 @patch
 def _hidden(self:FittedRule, bank, groups, rng, most, halves=True):
     "What pictures get that are hidden with their group: a dict of arrays `(n, ...)`, or None"
-    labels, found, same = bank.labels, [], needs_equal(self.rule_) or not halves
+    labels, found, same = bank.labels, [], self.scores_.together or not halves
     def n_groups(rows):
         "Of the class of each hidden picture"
         first = np.unique(groups[rows], return_index=True)[1]
@@ -204,8 +204,8 @@ def _find(self:FittedRule, groups):
     groups, alone = first.argsort().argsort()[groups], np.arange(len(order))    # as they come
     counts, power = np.bincount(bank.labels), 0.5
     most = int(np.clip(20_000//len(counts), 50, 500))           # pictures that are hidden in all
-    if needs_equal(self.rule_): groups, most = alone, np.inf
-    if self.rule_ == 'logistic_regression': power = -0.17
+    if self.scores_.together: groups, most = alone, np.inf
+    if self.scores_.trained: power = -0.17
     like = days = self._hidden(bank, alone, rng, most)
     n_groups = np.bincount(bank.labels[np.unique(groups, return_index=True)[1]])
     if len(alone) > n_groups.sum():

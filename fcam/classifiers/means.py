@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .rules import Baseline, OfMetric, register
+from .rules import OfMetric, register, Rule
 from ..core.checks import check_count, check_number
 from ..metric import CosineMetric
 
@@ -24,7 +24,7 @@ def _minus_squared_distances(query, proto):
     return -(query.unsqueeze(-2)-proto.unsqueeze(-3)).square().sum(-1)
 
 @register('euclidean')
-class Euclidean(Baseline):
+class Euclidean(Rule):
     "Minus the squared distance to the mean of the class (ProtoNet, Snell et al. 2017)"
     whole, shots = True, 'mean'
     def scores(self, support, query):
@@ -39,7 +39,7 @@ class Cosine(OfMetric):
 
 # %% ../../nbs/classifiers/means.ipynb #e62c11bf
 @register('simpleshot')
-class SimpleShot(Baseline):
+class SimpleShot(Rule):
     "As `euclidean`, with features centred and of length one (SimpleShot, Wang et al. 2019)"
     whole, shots = True, 'each'
     def __init__(self,
@@ -61,6 +61,9 @@ class SimpleShot(Baseline):
                                f'{support.shape[-1]}: take it of the same encoder')
         support = F.normalize(support-mean.unsqueeze(-2), dim=-1)
         return _minus_squared_distances(F.normalize(query-mean, dim=-1), support.mean(-2))
+    def fit(self, features, draws, change):
+        self.mean = change(features.whole.mean(0))
+        return super().fit(features, draws, change)
 
 # %% ../../nbs/classifiers/means.ipynb #430aa031
 @register('meta_baseline')
@@ -71,7 +74,7 @@ class MetaBaseline(OfMetric):
 
 # %% ../../nbs/classifiers/means.ipynb #f9aeaaa4
 @register('matching')
-class Matching(Baseline):
+class Matching(Rule):
     "Attention to all images of the support, summed by class (MatchingNet, Vinyals et al. 2016)"
     whole = True
     def __init__(self,
@@ -86,7 +89,7 @@ class Matching(Baseline):
 
 # %% ../../nbs/classifiers/means.ipynb #4ad1a530
 @register('linear_classifier')
-class LinearClassifier(Baseline):
+class LinearClassifier(Rule):
     "A linear layer trained by SGD on the support of each task (Baseline, Chen et al. 2019)"
     whole, at_once = True, 100
     sgd = dict(lr=0.01, momentum=0.9, dampening=0.9, weight_decay=0.001)
@@ -133,7 +136,7 @@ class CosineClassifier(LinearClassifier):
 
 # %% ../../nbs/classifiers/means.ipynb #2452224f
 @register('logistic_regression')
-class LogisticRegression(Baseline):
+class LogisticRegression(Rule):
     "Logistic regression on the support of each task, by unit features (RFS, Tian et al. 2020)"
     whole, shots, at_once = True, 'each', 100
     def __init__(self,
@@ -144,13 +147,14 @@ class LogisticRegression(Baseline):
     def trained(self,
         images:Tensor, # `(n_images, n_features)`, of any lengths
         labels:np.ndarray, # `(n_images,)`, in 0..n_classes-1; classes of any sizes count alike
+        C:float=None, # default: that of the rule
     ): # a function from images `(n_query, n_features)` to scores `(n_query, n_classes)`, float64
         "Fits scikit-learn's classifier"
         from sklearn.linear_model import LogisticRegression as Logistic
         def unit(x): return F.normalize(x.detach().cpu().double(), dim=-1).numpy()
         x = unit(images)
         basis = np.linalg.qr(x.T)[0] if len(x) < x.shape[1] else np.eye(x.shape[1])
-        model = Logistic(C=self.C, max_iter=1000, tol=1e-6, class_weight='balanced')
+        model = Logistic(C=C or self.C, max_iter=1000, tol=1e-6, class_weight='balanced')
         with warnings.catch_warnings():                         # of a class with one picture
             warnings.filterwarnings('ignore', 'The number of unique')
             model.fit(x@basis, labels)
@@ -185,16 +189,11 @@ def whitening(
 
 # %% ../../nbs/classifiers/means.ipynb #5de78f52
 @register('gda')
-class GDA(Baseline):
+class GDA(Rule):
     "Gaussians with one shrunk covariance for all classes, by unit features (Wang et al. 2024)"
     whole, shots, at_once = True, 'each', 100
     def scores(self, support, query):
         support, query = (F.normalize(x.mean(-2), dim=-1) for x in (support, query))
         mean = support.mean(2)
-        rows = (support-mean.unsqueeze(2)).flatten(1, 2)
-        n, d = rows.shape[-2:]
-        trace = rows.square().sum((1, 2))/max(n-1, 1)
-        trace = trace.where(trace > 0, n-1+d)[:, None, None]        # the identity for one shot
-        mean, query = map(whitening(rows), (mean, query))
-        scores = query@mean.mT-mean.square().sum(-1).unsqueeze(1)/2
-        return d/trace*scores-torch.tensor(mean.shape[1]).log()
+        mean, query = map(whitening((support-mean.unsqueeze(2)).flatten(1, 2)), (mean, query))
+        return query@mean.mT-mean.square().sum(-1).unsqueeze(1)/2

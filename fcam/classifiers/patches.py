@@ -11,10 +11,9 @@ import math
 import torch
 from torch.nn import functional as F
 
-from .rules import Baseline, OfMetric, register
+from .rules import OfMetric, register, Rule
 from ..core.checks import check_count, check_number
-from ..metric import cosine_cost, cross_weights, EMDMetric
-from ..sinkhorn import transport_score
+from ..metric import AdaptiveMetric, cosine_cost, cross_weights, EMDMetric
 
 # %% ../../nbs/classifiers/patches.ipynb #5908d8ac
 def _cosines(query, classes):
@@ -25,7 +24,7 @@ def _cosines(query, classes):
 
 # %% ../../nbs/classifiers/patches.ipynb #ca46c9fb
 @register('dn4')
-class DN4(Baseline):
+class DN4(Rule):
     "DN4 (Li et al., 2019): sum of the cosines of each query patch with its k nearest of a class"
     shots = 'each'
     def __init__(self,
@@ -39,7 +38,7 @@ class DN4(Baseline):
 
 # %% ../../nbs/classifiers/patches.ipynb #b4b6f90b
 @register('max_similarity')
-class MaxSimilarity(Baseline):
+class MaxSimilarity(Rule):
     "Largest similarity (chamfer, MaxSim): mean cosine of each patch with its nearest, both ways"
     shots = 'each'
     def scores(self, support, query):
@@ -48,7 +47,7 @@ class MaxSimilarity(Baseline):
 
 # %% ../../nbs/classifiers/patches.ipynb #e01f9519
 @register('mcl')
-class MCL(Baseline):
+class MCL(Rule):
     "MCL (Liu et al., 2022): log share of a class in the visits of a random walk over patches"
     shots = 'mean'
     def __init__(self,
@@ -86,7 +85,7 @@ def _error_by_features(query, rows, strength):
     return (query-query@rebuild).square().sum(-1)
 
 @register('frn')
-class FRN(Baseline):
+class FRN(Rule):
     "FRN (Wertheimer et al., 2021): minus the error of rebuilding a query from a class's patches"
     shots = 'each'
     def __init__(self,
@@ -103,6 +102,10 @@ class FRN(Baseline):
         strength = rows.shape[2]/d*math.exp(self.alpha)+1e-6
         errors = error(query.flatten(1, 2), rows, strength)
         return -errors.unflatten(-1, (-1, n)).mean(-1).mT
+    def fit(self, features, draws, change):
+        supports = super().fit(features, draws, change)
+        self.size = supports[0].float().square().mean().sqrt().item() or 1.
+        return supports
 
 # %% ../../nbs/classifiers/patches.ipynb #56d5a867
 @register('emd')
@@ -119,24 +122,12 @@ class DeepEMD(OfMetric):
 
 # %% ../../nbs/classifiers/patches.ipynb #ff37d25c
 @register('sinkhorn')
-class Sinkhorn(Baseline):
+class Sinkhorn(OfMetric):
     "Sinkhorn (Cuturi, 2013): entropic transport (14) to (18) with one eps for all pairs"
-    shots = 'mean'
     def __init__(self,
         eps:float=0.1, # smoothness of the plan, in the unit of the cost
-        sharpness:float=1., # factor on the cosines in the weights of the patches
-        norm_power:float=0., # power of the features' lengths there
-    ):
-        super().__init__()
-        self.eps = check_number('eps', eps, '(0, inf)')
-        self.factors = dict(sharpness=sharpness, norm_power=norm_power)
-    def scores(self, support, query):
-        proto = support.mean(2)
-        cost, weights = cosine_cost(query, proto), cross_weights(query, proto, **self.factors)
-        return self._moved(cost, *weights)
-    def _moved(self, cost, r, c):
-        "The scores by costs `(..., n, m)` and weights `(..., n)`, `(..., m)`"
-        return transport_score(cost, r, c, self.eps, check=not cost.is_cuda)
+        **weights, # of the patches: `sharpness` and `norm_power`, as for `AdaptiveMetric`
+    ): super().__init__(AdaptiveMetric(None, eps, modulated=False, **weights))
 
 # %% ../../nbs/classifiers/patches.ipynb #ub000002
 def _log_unbalanced(cost, r, c, eps, rho, n_iter=20):
@@ -149,14 +140,18 @@ def _log_unbalanced(cost, r, c, eps, rho, n_iter=20):
     return similarity+(log_r+f).unsqueeze(-1)+(log_c+g).unsqueeze(-2)
 
 @register('unbalanced_sinkhorn')
-class UnbalancedSinkhorn(Sinkhorn):
+class UnbalancedSinkhorn(Rule):
     "Unbalanced Sinkhorn (Chizat et al., 2018): mean cosine of the mass that is worth moving"
+    shots = 'mean'
     def __init__(self,
         eps:float=0.05, # smoothness of the plan, in the unit of the cost
         rho:float=1., # price of mass that stays behind, in the same unit; infinite: `sinkhorn`
     ):
-        super().__init__(eps, sharpness=2., norm_power=1.)
+        super().__init__()
+        self.eps = check_number('eps', eps, '(0, inf)')
         self.rho = check_number('rho', rho, '(0, inf]')
-    def _moved(self, cost, r, c):
-        plan = _log_unbalanced(cost, r, c, self.eps, self.rho).flatten(-2).softmax(-1)
+    def scores(self, support, query):
+        sets = query, support.mean(2)
+        cost, weights = cosine_cost(*sets), cross_weights(*sets, sharpness=2., norm_power=1.)
+        plan = _log_unbalanced(cost, *weights, self.eps, self.rho).flatten(-2).softmax(-1)
         return ((1-cost).flatten(-2)*plan).sum(-1)

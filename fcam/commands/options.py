@@ -137,8 +137,8 @@ class RuleName(click.ParamType):
         *others:str, # words that are allowed as well
     ): self.others = others
     def convert(self, value, param, ctx):
-        from fcam.classifiers.named import baselines
-        known = [*self.others, *baselines()]
+        from fcam.classifiers.scores import rule_names
+        known = [*self.others, *rule_names()]
         if value not in known: self.fail(f'{value!r} is not one of {", ".join(known)}', param, ctx)
         return value
     def listing(self)->str:

@@ -26,7 +26,7 @@ from torch import nn, Tensor
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ..classifiers.fitted import cell_metric
-from ..classifiers.unequal import Bank
+from ..classifiers.features import Features
 from ..core.checks import check_choice, check_count
 from ..core.device import choose_device, eval_mode
 from ..core.models import hub_or_cache, is_our_model, model_folder, packaged_models
@@ -189,7 +189,7 @@ def shown(self:NamedEncoder,
 def embed(self:NamedEncoder,
     images:list, # of any kind that `load_image` takes, of any sizes
     seed:int=0, # of the crops
-)->Bank: # without labels
+)->Features: # without labels
     "The features of pictures, which do not depend on each other; `ValueError` if not finite"
     images, local, boxes = [load_image(image, self.enough) for image in images], [], []
     if not images: raise ValueError('there is no picture to embed: give one at least')
@@ -214,7 +214,7 @@ def embed(self:NamedEncoder,
     local = torch.cat(local, 1)
     if not (local.isfinite().all() and whole.isfinite().all()): raise ValueError(
         f'{self.name} gives features that are not finite: its weights are broken')
-    return Bank(local.float(), whole.float(), boxes=torch.cat(boxes, 1).float())
+    return Features(local.float(), whole.float(), boxes=torch.cat(boxes, 1).float())
 
 # %% ../../nbs/encoders/named.ipynb #a1770ba0
 def _unknown(library, name, known):

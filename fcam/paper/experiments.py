@@ -26,7 +26,7 @@ class Row:
     "A line of a table: what is trained, what of it is measured, and how"
     name:str # as the table calls it
     stage:str='joint' # whose model is measured, of `stages`
-    rule:str='own' # its metric, or the name of a baseline
+    rule:str='own' # its metric, or the name of a rule
     settings:dict=field(default_factory=dict) # of `Preset`, that differ from the experiment's
     test:dict=field(default_factory=dict) # of the test: n_patches, structured, rule_settings, ...
     measure:str='accuracy' # what is measured, a name in `fcam.paper.laboratory.measures`

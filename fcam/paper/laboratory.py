@@ -18,14 +18,14 @@ from fastcore.basics import patch, store_attr
 from sklearn.metrics import silhouette_samples
 
 import fcam
-from ..classifiers.named import baseline
+from ..classifiers.scores import named_rule
 from ..core.device import choose_device
 from ..core.distributed import is_main
 from ..core.files import user_path, write_json
 from ..data import FewShotData
 from ..encoder import n_features_of
 from ..episodes import Task
-from ..evaluate import evaluate, mean_feature, task_features
+from ..evaluate import evaluate, FeatureBank, mean_feature
 from ..learner import fcam_learner
 from ..model import FCAM, load_fcam
 from .experiments import digest, encoder_of, Experiment, paired_difference, Row
@@ -132,7 +132,7 @@ def model(self:Laboratory,
 
 @patch
 def _rule(self:Laboratory, row, model):
-    "The metric or the baseline that classifies"
+    "The metric or the rule that classifies"
     if row.rule == 'own': return model.metric
     settings = row.test.get('rule_settings', {})
     if row.rule == 'simpleshot' and settings in ({}, dict(mean='chosen')):
@@ -140,11 +140,11 @@ def _rule(self:Laboratory, row, model):
         mean = mean_feature(model.encoder, data.train, model.patches, **same)
         if settings:                                           # this mean or none
             task = Task(n_episodes=1000).fitting(data.valid)
-            bank = task_features(model.encoder, data.valid, model.patches, [task], **same)
-            def score(mean): return evaluate(baseline('simpleshot', mean=mean), bank, task).mean
+            bank = FeatureBank(model.encoder, data.valid, model.patches, [task], **same)
+            def score(mean): return evaluate(named_rule('simpleshot', mean=mean), bank, task).mean
             mean = max((mean, 0.), key=score)
         settings = dict(mean=mean)
-    return baseline(row.rule, **settings)
+    return named_rule(row.rule, **settings)
 
 @patch
 def tasks(self:Laboratory,
@@ -164,7 +164,7 @@ def _features(self:Laboratory, row, seed, model, tasks, epoch=None):
     key = [encoder_of(row, training_of(row, self.preset, seed)), epoch, repr(model.patches), row.tested_on, tasks]
     if self._bank is None or self._bank[0] != key:
         self._bank = None                                      # before the next one comes
-        self._bank = key, task_features(model.encoder, self.data[row.tested_on].test,
+        self._bank = key, FeatureBank(model.encoder, self.data[row.tested_on].test,
             model.patches, [*tasks.values()], n_views=self.preset.n_views,
             precision=model.chosen_precision())
     return self._bank[1]
@@ -173,7 +173,7 @@ def _accuracy(lab, row, seed, shots):
     "The accuracy of each task, percent"
     model, tasks, found = lab.model(row, seed), lab.tasks(row, seed, shots), {}
     bank, rule = lab._features(row, seed, model, tasks), lab._rule(row, model)
-    if row.rule in transport_rules: rule = getattr(rule, 'metric', rule)  # of a baseline
+    if row.rule in transport_rules: rule = getattr(rule, 'metric', rule)  # of a rule
     structured = row.test.get('structured', lab.structured) and row.rule in transport_rules
     structured = structured and hasattr(rule, 'transport') # a metric of means has no use for it
     for column, task in tasks.items():

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ..classifiers.rules import Baseline
+from ..classifiers.rules import Rule
 from ..episodes import Task
-from ..evaluate import eval_mode, FeatureBank, FreshFeatures
+from ..evaluate import eval_mode, FeatureBank
 from ..images.store import ImageStore
 from ..model import FCAM
 
@@ -47,7 +47,7 @@ def _similarity_within(sets):
 @torch.no_grad()
 def plan_measures(
     metric:nn.Module, # with a method `transport`
-    features:FreshFeatures, # or a `FeatureBank`
+    features:FeatureBank, # of the images that the task asks for
     task:Task, # with one shot
 )->dict: # column to `(n_episodes,)`: eps, and spread in percent, of similar and dissimilar sets
     "What a metric does with similar and dissimilar sets; `ValueError` for one patch"
@@ -68,14 +68,14 @@ def plan_measures(
 # %% ../../nbs/paper/measures.ipynb #b9d8e03c
 @torch.no_grad()
 def task_times(
-    rule:nn.Module, # a metric or a baseline
+    rule:nn.Module, # a metric or a rule
     model:FCAM, # whose encoder and patches
     store:ImageStore, # images of the classes to classify
     task:Task, # with one shot
 )->dict: # column to `(n_episodes,)`: milliseconds to embed, to compare, and of both
     "How long each task takes on this machine, with fresh crops; one more task comes before"
-    features = FreshFeatures(model.encoder, store, model.patches, seed=task.seed,
-                             precision=model.chosen_precision())
+    features = FeatureBank(model.encoder, store, model.patches, seed=task.seed, fresh=True,
+                           precision=model.chosen_precision())
     support, query = (part.flatten(1) for part in task.draw(store))
     def milliseconds():
         if model.device.type == 'cuda': torch.cuda.synchronize(model.device)
@@ -88,7 +88,7 @@ def task_times(
         embedded = milliseconds()
         proto, queries = sets.split([support.shape[1], query.shape[1]], dim=1)
         with eval_mode(rule):
-            if isinstance(rule, Baseline): rule(proto[:, :, None], queries)
+            if isinstance(rule, Rule): rule(proto[:, :, None], queries)
             else: rule(queries, proto)
         end = milliseconds()
         times.append([embedded - start, end - embedded, end - start])

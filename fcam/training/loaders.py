@@ -31,7 +31,7 @@ class EpisodeLoader(DataLoader):
     "Batches `(images, sizes, labels)`, or `(cells, labels)`, a task each; `ValueError` for too few"
     share = 0, 1 # (rank, number of ranks): which of the tasks
     def __init__(self,
-        store:ImageStore, # of images, or a `CellStore`; the batches are where it is
+        store:ImageStore, # of images, or `Features`; the batches are where it is
         n_way:int=5, # N: classes a task
         n_shot:int=1, # K: support images a class
         n_query:int=15, # Q: query images a class

@@ -14,8 +14,8 @@ from fastcore.foundation import L
 from fastcore.meta import delegates
 from pandas import DataFrame
 
-from ..classifiers.named import baseline
-from ..classifiers.rules import Baseline
+from ..classifiers.rules import Rule
+from ..classifiers.scores import named_rule
 from ..core.checks import check_count
 from ..core.distributed import with_bar
 from ..core.files import user_path
@@ -62,14 +62,14 @@ def rule_name(
 
 # %% ../../nbs/training/results.ipynb #7e691825
 def chosen_rules(
-    baselines=(), # names in `baselines()`, or rules; 'all': each
+    baselines=(), # names in `rule_names()`, or rules; 'all': each
     emd_episodes:int=600, # at most so many for slow rules; 0 leaves them out
-)->list: # of `Baseline`
+)->list: # of `Rule`
     "The rules; `ValueError` for an unknown one"
     check_count('emd_episodes', emd_episodes, '[0, inf)')
-    given = [baselines] if isinstance(baselines, (str, Baseline)) else list(baselines)
-    rules = [rule if isinstance(rule, Baseline) else baseline(rule)
-             for rule in (Baseline.by_name if 'all' in given else given)]
+    given = [baselines] if isinstance(baselines, (str, Rule)) else list(baselines)
+    rules = [rule if isinstance(rule, Rule) else named_rule(rule)
+             for rule in (Rule.by_name if 'all' in given else given)]
     return [rule for rule in rules if emd_episodes or not rule.slow]
 
 # %% ../../nbs/training/results.ipynb #926e5e87
@@ -79,7 +79,7 @@ def _with_mean(rule, model, train, mirror=False):
     if not set(train.classes) <= set(model.classes.get('train', ())): return rule
     mean = mean_feature(model.encoder, *model.sets(train), mirror=mirror,
                         precision=model.chosen_precision())
-    return baseline('simpleshot', mean=mean)
+    return named_rule('simpleshot', mean=mean)
 
 def _plain_rules(model, emd_episodes):
     "The metrics beside the model's own, which need its encoder alone"
@@ -146,11 +146,11 @@ def task_table(
     baselines=(), # more rules, as `chosen_rules`
     train:ImageStore=None, # images of the training classes, whose mean SimpleShot takes
     structured:bool=None, # structured FC for the metric; default: for more than one shot
-    emd_episodes:int=600, # at most so many for slow baselines
+    emd_episodes:int=600, # at most so many for slow rules
     mirror:bool=False, # features averaged over a patch and its mirror image
     **kwargs, # more options of `FCAM.features`
 )->DataFrame: # a row each, of names and `Accuracy`; its `attrs` hold the task
-    "The accuracy of the model's metric, then of baselines, on the same features and episodes"
+    "The accuracy of the model's metric, then of other rules, on the same features and episodes"
     rules, task = chosen_rules(baselines, emd_episodes), task.counted(model.n_test)
     if structured is None: structured = task.n_shot > 1
     name = rule_name(model) + ', structured FC'*structured
@@ -161,7 +161,7 @@ def task_table(
     rows |= model.accuracies(features, [task], rules, emd_episodes=emd_episodes)
     table = DataFrame([dict(metric=rule) | scores for rule, scores in rows.items()])
     table.attrs = asdict(task) | dict(structured=structured, mirror=mirror,
-                                      n_views=getattr(features, 'n_views', None))
+                                      n_views=features.n_views)
     return table
 
 # %% ../../nbs/training/results.ipynb #fcae9f7d

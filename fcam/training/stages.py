@@ -37,7 +37,7 @@ from ..encoder import n_features_of
 from ..encoders.cells import cells_of
 from ..encoders.named import NamedEncoder
 from ..episodes import mean_prototypes, Task
-from ..evaluate import Accuracy, evaluate, task_features
+from ..evaluate import Accuracy, evaluate, FeatureBank
 from ..images.store import ImageStore
 from ..metric import AdaptiveMetric, CosineMetric, EMDMetric, EuclideanMetric
 from ..model import saved_kinds
@@ -140,8 +140,8 @@ class EpisodeValidation(Callback):
     order = 45
     def __init__(self,
         candidate:callable, # gives `(encoder, metric)` to be scored
-        store:ImageStore, # images of the validation classes, or their `CellStore`
-        patches:RandomPatches, # how an image becomes patches here; None for a `CellStore`
+        store:ImageStore, # images of the validation classes, or `Features`
+        patches:RandomPatches, # how an image becomes patches here; None for `Features`
         n_query:int=15, # query images a class, fewer where a class has fewer
         n_episodes:int=400, # tasks
         seed:int=0, # of tasks, crops and pool, the same after every epoch
@@ -168,7 +168,7 @@ class EpisodeValidation(Callback):
     def score(self)->Accuracy: # over the tasks
         "The accuracy of the candidate in its current state; its modes and weights stay as they are"
         encoder, metric = self.candidate()
-        bank = task_features(encoder, self.store, self.patches, [self.task],
+        bank = FeatureBank(encoder, self.store, self.patches, [self.task],
                              precision=self.precision)
         return evaluate(metric, bank, self.task)
 

@@ -19,7 +19,8 @@ from PIL import Image
 from torch import nn
 
 from fcam.classifiers.fitted import cell_metric, FittedRule
-from fcam.classifiers.unequal import Bank, class_cosines, ClassScores
+from fcam.classifiers.features import Features
+from fcam.classifiers.scores import class_cosines, ClassScores
 from fcam.classify import FewShotClassifier
 from fcam.core.files import write_json
 from fcam.core.models import is_our_model
@@ -64,9 +65,9 @@ def features(encoder, name, data, part, cache):
         for i in range(0, len(files), 32):
             labels += [c for c, _ in files[i:i + 32]]
             banks.append(encoder.embed([Image.open(file) for _, file in files[i:i + 32]], 0))
-        bank = Bank.join(banks)
+        bank = Features.join(banks)
         torch.save((bank.local.half(), bank.whole, np.array(labels)), kept)
-    return Bank(*torch.load(kept, weights_only=False))
+    return Features(*torch.load(kept, weights_only=False))
 
 
 def taken(bank, rows, labels=None):

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fcam.classifiers.named import baseline
-from fcam.classifiers.unequal import Bank, ClassScores
+from fcam.classifiers.features import Features
+from fcam.classifiers.scores import ClassScores, named_rule
 from fcam.core.files import write_json
 from fcam.episodes import Task
-from fcam.evaluate import evaluate, FeatureBank, FreshFeatures, mean_feature
+from fcam.evaluate import evaluate, FeatureBank, mean_feature
 from fcam.model import load_fcam
 from fcam.runs.record import machine
 from published_width import benchmark
@@ -39,10 +39,10 @@ candidates = { # what is tried on the validation classes; first as published, wh
     'Adaptive Metric, weights (4, 3)': [('sinkhorn', sharp | dict(eps=eps)) for eps in (0.1, 0.05, 0.02)]}
 
 
-class Kept(FreshFeatures):
+class Kept(FeatureBank):
     "Features of some images of a store, `(n_images, n, d)`"
     def __init__(self, model, store, rows, bank):
-        super().__init__(model.encoder, store, model.patches)
+        super().__init__(model.encoder, store, model.patches, fresh=True)
         self.labels, self.bank = store.labels[rows], bank
     def __call__(self, images, episodes=None): return self.bank[images].float()
 
@@ -65,9 +65,9 @@ def whitened(kept, task, centre):
     found = []
     for images in zip(*task.draw(kept)):
         support, query = (kept(one.flatten()) for one in images)
-        score = ClassScores('cosine', Bank(support, support.mean(1), support_labels), whiten=True,
+        score = ClassScores('cosine', Features(support, support.mean(1), support_labels), whiten=True,
                             centre=centre)
-        found.append(100*(score(Bank(query, query.mean(1))).argmax(1) == labels).mean())
+        found.append(100*(score(Features(query, query.mean(1))).argmax(1) == labels).mean())
     return torch.tensor(found)
 
 
@@ -78,7 +78,7 @@ def accuracy(rule, kept, task, training_mean):
     if name == 'simpleshot':
         means = dict(training=training_mean, support=None)
         settings = dict(mean=means.get(settings['mean'], settings['mean']))
-    return evaluate(baseline(name, **settings), kept, task).per_episode
+    return evaluate(named_rule(name, **settings), kept, task).per_episode
 
 
 def main(runs, n_tasks=(600, 300), n_valid=(300, 150), n_images=dict(valid=200, test=200)):
