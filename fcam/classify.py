@@ -346,8 +346,8 @@ def suggest(self:FewShotClassifier,
     X, # pictures without labels, as for `predict`
     n:int=10, # how many, at most
 )->list: # of dicts: position, picture
-    """Which pictures to label next, before `fit` or after, the most useful first: of as many clusters
-    as will be labelled the middles, large clusters first (TypiClust, Hacohen et al. 2022)"""
+    """Which pictures to label next, before `fit` or after, the most useful first: the middles of as
+    many clusters as will be labelled, large ones first (TypiClust, Hacohen et al. 2022)"""
     from sklearn.cluster import KMeans
     check_count('n', n)
     if not hasattr(self, 'bank_'): self._prepare()
