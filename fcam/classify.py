@@ -16,6 +16,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
+from PIL import Image
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin
 from sklearn.base import TransformerMixin
@@ -33,10 +34,9 @@ from .core.distributed import with_bar
 from .core.files import user_path
 from .core.models import is_our_model
 from .encoders.named import load_encoder, named_encoder, NamedEncoder, weights_checksum
-from .encoders.named import weights_mark
 from .images.folders import alike_line, check_labels, copies, given_classes, given_groups
 from .images.folders import given_pictures, left_out_line, printable
-from .images.pixels import load_image, taken_at
+from .images.pixels import load_image
 from .model import FCAM, load_fcam
 
 # %% ../nbs/classify.ipynb #34d13a04
@@ -87,65 +87,81 @@ def _prepare(self:FewShotClassifier):
         'are for encoders by name, and a model of ours has crops of its own: leave them out')
     check_count('batch_size', self.batch_size)
     self.check_settings(trained)
-    self.weights_ = weights_mark(self.encoder_)
+    self.weights_ = weights_checksum(self.encoder_, most=64)   # some of them: tells of changes
 
-@patch
-def _cache_folder(self:FewShotClassifier):
-    "Where in `cache` the features by this encoder, with its weights of now, are kept; or None"
-    if self.cache is None: return None
-    about = f'{self.encoder_.features_digest()} {self.seed} {self.encoder_}'
-    return user_path(self.cache)/sha256(about.encode()).hexdigest()[:16]
 
+# %% ../nbs/classify.ipynb #b191b8e1
 @patch
-def _features(self:FewShotClassifier, images, folder):
-    "Those of Pillow images, from and into a folder of `_cache_folder` where there is one"
-    def embedded(images): return self.encoder_.embed(images, self.seed)
-    if folder is None: return embedded(images)
-    return kept_features(images, folder, embedded).to(self.encoder_.device)
-
-@patch
-def _embed(self:FewShotClassifier, pictures, kept=None, broken=None):
-    """The features of pictures, batch by batch. `kept` gets what `explain` needs of each, when it
-    was taken and a digest; `broken` gets why those at some positions cannot be read, or raise"""
+def _banks(self:FewShotClassifier, pictures, broken=None, kept=None):
+    """The features of pictures, batch by batch. `broken` gets why those at some positions cannot be
+    read, or raise; `kept` what `explain` shows of each, when it was taken, and a digest"""
     if not len(pictures): raise ValueError('X holds no picture: give one at least')
-    if self.weights_ != weights_mark(self.encoder_): warnings.warn(
+    if self.weights_ != weights_checksum(self.encoder_, most=64): warnings.warn(
         'the weights of the encoder have changed since fit: fit again', stacklevel=4)
-    starts, folder = range(0, len(pictures), self.batch_size), self._cache_folder()
+    encoder, starts = self.encoder_, range(0, len(pictures), self.batch_size)
+    def embedded(images): return encoder.embed(images, self.seed)
+    if self.cache is not None:                                  # a folder for these weights
+        about = f'{encoder.features_digest()} {self.seed} {encoder}'
+        folder = user_path(self.cache)/sha256(about.encode()).hexdigest()[:16]
     for start in with_bar(starts, self.verbose and len(starts) > 3):
-        images = []
+        images, times = [], []
         for i, picture in enumerate(pictures[start:start + self.batch_size], start):
-            try: images.append(load_image(picture, self.encoder_.enough))
+            try: images.append(image := load_image(picture, encoder.enough, times))
             except (ValueError, OSError) as error:
                 if broken is None: raise
                 broken[i] = str(error).rpartition(' cannot be read: ')[2].partition(' (')[0]
                 continue
             if kept is None: continue
             if isinstance(picture, (str, os.PathLike)): shown = str(user_path(picture).absolute())
-            else:
-                shown = images[-1].copy()
-                shown.thumbnail((160, 160))
-            kept.append((shown, taken_at(picture), sha256(images[-1].tobytes()).hexdigest()[:16]))
-        if images: yield self._features(images, folder)
+            else: (shown := image.copy()).thumbnail((160, 160))
+            kept.append((shown, times[-1], sha256(image.tobytes()).hexdigest()[:16]))
+        if images and self.cache is None: yield embedded(images)
+        elif images: yield kept_features(images, folder, embedded).to(encoder.device)
 
+# %% ../nbs/classify.ipynb #e380248e
 @patch
 def _table(self:FewShotClassifier, X, *y, first=False):
-    "Features, and labels or None; very large or small ones get a plain scale, that of `fit`"
+    "The bank of a table of features, on the scale of `fit`, and labels or None"
     if np.ma.is_masked(X): raise ValueError('some features are masked: fill them')
     found = validate_data(self, X, *y, reset=first, dtype=np.float64)
     X, y = found if y else (found, None)
     if first: self.exponent_ = int(np.frexp(np.abs(X).max())[1])
     if abs(self.exponent_) < 20: self.exponent_ = 0
-    return np.ldexp(X, -self.exponent_), y
+    whole = torch.tensor(np.ldexp(X, -self.exponent_))
+    return Features(whole[:, None], whole), y
+
+# %% ../nbs/classify.ipynb #2a991990
+@patch
+def _query(self:FewShotClassifier, X, broken=None):
+    "The features of new pictures, batch by batch"
+    if isinstance(X, Features): return [X]
+    if self.encoder_ is not None: return self._banks(given_pictures(X), broken)
+    return [self._table(X, first=not hasattr(self, 'bank_'))[0]]
 
 @patch
-def _read(self:FewShotClassifier, X, y, groups=None):
-    """Of labelled pictures the features, bank by bank, labels, names of groups, and what `_embed`
-    keeps of each"""
+def embed(self:FewShotClassifier,
+    X, # as for `predict`
+    broken:dict=None, # gets why the pictures at some positions cannot be read; default: an error
+)->Features: # features of parts and wholes
+    "The features of pictures, before `fit` or after: what `predict` and others take in their place"
+    if not hasattr(self, 'bank_'): self._prepare()
+    return Features.join(list(self._query(X, broken)))
+
+# %% ../nbs/classify.ipynb #677e3973
+@patch
+def _read(self:FewShotClassifier, X, y, groups=None, first=False):
+    "Of what `fit` gets the features in banks, labels, groups, and what `_banks` keeps of each"
+    if self.encoder_ is None:
+        if y is not None: check_labels(y)
+        bank, y = self._table(X, y, first=first)
+        groups = given_groups([None]*len(y) if groups is None else groups)
+        check_consistent_length(y, groups)
+        return [bank], y, groups, [(None, None, None)]*len(y)
     pictures, y, found, is_folder = given_classes(X, y)
     groups = given_groups(found if groups is None else groups)
     check_consistent_length(pictures, y, groups)
     kept, broken, left_out = [], {} if is_folder else None, {}
-    banks = list(self._embed(pictures, kept, broken))
+    banks = list(self._banks(pictures, broken, kept))
     if broken:
         for i, reason in broken.items():
             left_out.setdefault(f'that cannot be read: {reason}', []).append(pictures[i])
@@ -156,58 +172,38 @@ def _read(self:FewShotClassifier, X, y, groups=None):
         y, groups = ([o for i, o in enumerate(every) if i not in broken] for every in (y, groups))
     return banks, y, groups, kept
 
+# %% ../nbs/classify.ipynb #36ff0bac
 @patch
-def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1, new=None):
-    "Adds labelled pictures to those that are there, none where they are the `first`"
-    if self.encoder_ is None:
-        text = {True} if y is None else check_labels(y)
-        X, y = self._table(X, y, first=first)
-        groups = given_groups([None]*len(X) if groups is None else groups)
-        check_consistent_length(X, groups)
-        whole, kept = torch.tensor(X), [(None, None, None)]*len(X)
-        banks = [Features(whole[:, None], whole)]
-    else:
-        banks, y, groups, kept = self._read(X, y, groups)
-        text = check_labels(y)
-    if not first: text.add(self.classes_.dtype.kind not in 'biuf')
-    if len(text) > 1: raise ValueError(
-        'some labels are text and others are not: give all as text, or none')
+def _labels(self:FewShotClassifier, y, first):
+    "The label of each picture, those of before first; `ValueError` for what is no label"
+    check_labels(y, [] if first else self.classes_.tolist())
     y = column_or_1d(y, warn=True)
     with warnings.catch_warnings():                             # one picture a class is no mistake
         warnings.filterwarnings('ignore', 'The number of unique classes is greater')
         check_classification_targets(y)
-    pictures, seconds, digests = map(list, zip(*kept))
-    if not first:
-        banks, pictures = [self.bank_, *banks], self.pictures_ + pictures
-        groups, seconds = self.groups_ + groups, self.seconds_ + seconds
-        digests = self.digests_ + digests
-        y = np.concatenate([self.classes_[self.bank_.labels], y])
-    classes, labels = np.unique(y, return_inverse=True)
-    if len(classes) < n_classes: raise ValueError(
-        f'there is one class, {classes.tolist()[0]!r}: give pictures of two classes or more')
-    none = -1 if classes.dtype.kind in 'iuf' else 'none of these'
-    if self.none_of_these is not None and (classes.dtype.kind == 'b' or none in classes.tolist()):
-        raise ValueError(f'with none_of_these no class can be called {none!r}, nor True and False')
-    self.classes_, self.none_label_, self.pictures_ = classes, none, pictures
-    self.groups_, self.seconds_, self.digests_ = groups, seconds, digests
-    self.bank_ = Features.join(banks, labels)
-    def shown(i):
-        if isinstance(pictures[i], str): return printable('/'.join(Path(pictures[i]).parts[-2:]))
-        return f'picture {i + 1} ({classes[labels[i]]})'
-    told = classes.dtype.kind != 'U' or first and isinstance(X, (str, os.PathLike))
-    alike, again = '' if told else alike_line(classes), copies(digests, labels, len(kept), shown)
-    for doubt in filter(None, (alike, again)): warnings.warn(doubt, stacklevel=4)
-    unlabelled = None if first else getattr(self, 'unlabelled_', None)
-    if new is not None: unlabelled = self._unlabelled(new)
-    if len(classes) < 2: return self
-    groups = self._groups()
+    return y if first else np.concatenate([self.classes_[self.bank_.labels], y])
+
+# %% ../nbs/classify.ipynb #7c6c27b9
+@patch
+def _called(self:FewShotClassifier, i):
+    "How one of the given pictures is called where it is spoken of"
+    picture = self.pictures_[i]
+    if isinstance(picture, str): return printable('/'.join(Path(picture).parts[-2:]))
+    return f'picture {i + 1} ({self.classes_[self.bank_.labels[i]]})'
+
+@patch
+def _groups(self:FewShotClassifier):
+    "The number of the group of each picture; groups of several pictures are printed"
+    near = {} if self.encoder_ else dict(near=0.)              # rows of a table are no photographs
+    groups = picture_groups(self.bank_, self.groups_, self.seconds_, **near)
     sizes = np.bincount(groups)
     if self.verbose and (n := int((sizes > 1).sum())):
-        some = map(shown, np.flatnonzero(groups == sizes.argmax())[:2])
+        some = map(self._called, np.flatnonzero(groups == sizes.argmax())[:2])
         print(f'as if taken beside each other: {" and ".join(some)}; {n} such '
               f'group{"s"*(n > 1)}, each hidden as a whole')
-    return self.fit_rule(self.bank_, self.encoder_, groups, unlabelled=unlabelled)
+    return groups
 
+# %% ../nbs/classify.ipynb #2cb1aa87
 @patch
 def _unlabelled(self:FewShotClassifier, X, most=2000):
     "The features as a whole of pictures without labels, of some where there are more than `most`"
@@ -215,20 +211,38 @@ def _unlabelled(self:FewShotClassifier, X, most=2000):
     if len(X) > most:
         some = np.random.default_rng(self.seed).permutation(len(X))[:most]
         X = [X[i] for i in some]
-    if self.encoder_ is None: return torch.tensor(self._table(X)[0])
     broken = {}
-    whole = [bank.whole for bank in self._embed(X, broken=broken)]
+    whole = [bank.whole for bank in self._query(X, broken)]
     if broken: warnings.warn(f'{len(broken)} of the unlabelled pictures cannot be read: they are '
                              'left out', stacklevel=4)
     return torch.cat(whole) if whole else None
 
-@patch
-def _groups(self:FewShotClassifier):
-    "Which pictures were taken beside each other"
-    near = {} if self.encoder_ else dict(near=0.)              # rows of a table are no photographs
-    return picture_groups(self.bank_, self.groups_, self.seconds_, **near)
-
 # %% ../nbs/classify.ipynb #69870554
+@patch
+def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1, new=None):
+    "Adds labelled pictures to those that are there, none where they are the `first`"
+    banks, y, groups, kept = self._read(X, y, groups, first)
+    lists, labels = [groups, *map(list, zip(*kept))], self._labels(y, first)
+    if not first:
+        there = self.groups_, self.pictures_, self.seconds_, self.digests_
+        banks, lists = [self.bank_, *banks], [o + new for o, new in zip(there, lists)]
+    classes, labels = np.unique(labels, return_inverse=True)
+    if len(classes) < n_classes: raise ValueError(
+        f'there is one class, {classes.tolist()[0]!r}: give pictures of two classes or more')
+    none = -1 if classes.dtype.kind in 'iuf' else 'none of these'
+    if self.none_of_these is not None and (classes.dtype.kind == 'b' or none in classes.tolist()):
+        raise ValueError(f'with none_of_these no class can be called {none!r}, nor True and False')
+    self.classes_, self.none_label_, self.bank_ = classes, none, Features.join(banks, labels)
+    self.groups_, self.pictures_, self.seconds_, self.digests_ = lists
+    told = classes.dtype.kind != 'U' or first and isinstance(X, (str, os.PathLike))
+    for doubt in ('' if told else alike_line(classes),
+                  copies(self.digests_, labels, len(kept), self._called)):
+        if doubt: warnings.warn(doubt, stacklevel=4)
+    unlabelled = None if first else getattr(self, 'unlabelled_', None)
+    if new is not None: unlabelled = self._unlabelled(new)
+    if len(classes) < 2: return self
+    return self.fit_rule(self.bank_, self.encoder_, self._groups(), unlabelled=unlabelled)
+
 @patch
 def fit(self:FewShotClassifier,
     X, # pictures, a dict `{class: pictures}`, a folder of class folders; or features
@@ -240,6 +254,7 @@ def fit(self:FewShotClassifier,
     self._prepare()
     return self._add(X, y, groups, True, 2, unlabelled)
 
+# %% ../nbs/classify.ipynb #ebd09167
 @patch
 def partial_fit(self:FewShotClassifier,
     X, # as for `fit`
@@ -258,14 +273,6 @@ def partial_fit(self:FewShotClassifier,
         raise
 
 # %% ../nbs/classify.ipynb #ab7b901d
-@patch
-def _query(self:FewShotClassifier, X):
-    "The features of new pictures, batch by batch"
-    if isinstance(X, Features): return [X]                      # features that were embedded before
-    if self.encoder_ is not None: return self._embed(given_pictures(X))
-    table = self._table(X, first=not hasattr(self, 'bank_'))[0]
-    return [Features((whole := torch.tensor(table))[:, None], whole)]
-
 @patch
 def predict_proba(self:FewShotClassifier,
     X, # as for `predict`
@@ -295,6 +302,7 @@ def predict_log_proba(self:FewShotClassifier,
     "Logarithms of `predict_proba`"
     return np.log(self.predict_proba(X))
 
+# %% ../nbs/classify.ipynb #85b06127
 @patch
 def score(self:FewShotClassifier,
     X, # as for `fit`
@@ -317,6 +325,7 @@ def score(self:FewShotClassifier,
             f'{alike_line([*map(str, known), *names])}'.strip('; '), stacklevel=2)
     return share
 
+# %% ../nbs/classify.ipynb #7982e226
 @patch
 def review(self:FewShotClassifier)->list: # of dicts: position, picture, label, answer, probability
     """Pictures of `fit` that the others would name otherwise, so that each may be labelled wrongly:
@@ -332,14 +341,14 @@ def review(self:FewShotClassifier)->list: # of dicts: position, picture, label, 
                  answer=names[probs[i].argmax()], probability=float(own[i]))
             for i in own.argsort() if not found['right'][i]]
 
+# %% ../nbs/classify.ipynb #c7c1a5b0
 @patch
 def suggest(self:FewShotClassifier,
     X, # pictures without labels, as for `predict`
     n:int=10, # how many, at most
 )->list: # of dicts: position, picture
-    """Which pictures to label next, before `fit` or after, the most useful first: as many clusters
-    are made of all pictures as will be labelled, and those in the middle of clusters without a
-    labelled one are taken, of large clusters before small ones (TypiClust, Hacohen et al. 2022)"""
+    """Which pictures to label next, before `fit` or after, the most useful first: the middles of as
+    many clusters as will be labelled, large ones first (TypiClust, Hacohen et al. 2022)"""
     from sklearn.cluster import KMeans
     check_count('n', n)
     if not hasattr(self, 'bank_'): self._prepare()
@@ -358,6 +367,7 @@ def suggest(self:FewShotClassifier,
     order = np.lexsort((-np.bincount(means.labels_)[cluster], has_label, rank))[:n]
     return [dict(position=int(i), picture=pictures[i]) for i in order]
 
+# %% ../nbs/classify.ipynb #1d5abd47
 @patch
 def transform(self:FewShotClassifier,
     X, # as for `predict`
@@ -368,11 +378,12 @@ def transform(self:FewShotClassifier,
 
 # %% ../nbs/classify.ipynb #57fe6e26
 @patch
-def _shown(self:FewShotClassifier, image):
-    "A picture as the encoder sees it, 120 pixels high and at most four times as wide"
-    image = self.encoder_.shown(image)
-    width = min(480, max(1, 120*image.width//image.height))
-    return np.asarray(image.resize((width, 120)))
+def shown(self:FewShotClassifier,
+    picture, # of any kind that `load_image` takes
+)->Image.Image: # 120 pixels high and at most four times as wide
+    "A picture as the encoder sees it"
+    image = self.encoder_.shown(load_image(picture, self.encoder_.enough))
+    return image.resize((min(480, max(1, 120*image.width//image.height)), 120))
 
 @patch
 def explain(self:FewShotClassifier,
@@ -389,7 +400,7 @@ def explain(self:FewShotClassifier,
     one, *others = given_pictures(picture)
     if others: raise ValueError(f'explain takes one picture, and here are {1 + len(others)}')
     image, bank = load_image(one, self.encoder_.enough), self.bank_
-    query = self._features([image], self._cache_folder())
+    query = self.embed([image])
     probs, unknown = self.answers([query])
     order = probs[0].argsort()[::-1]
     near = F.cosine_similarity(query.whole, bank.whole).cpu().numpy()
@@ -400,7 +411,7 @@ def explain(self:FewShotClassifier,
     n_rows = 1 + sum(heights)
     fig, axes = plt.subplots(n_rows, 3, figsize=(9, 1.9*n_rows), layout='constrained')
     for ax in axes.flat: ax.set_axis_off()
-    shown, best = self._shown(image), order[:10]
+    shown, best = np.asarray(self.shown(image)), order[:10]
     axes[0, 0].imshow(shown)
     names = [f'{name:.20}' for name in drawable(self.classes_)]
     answer = self.none_label_ if unknown[0] else names[best[0]]
@@ -414,13 +425,13 @@ def explain(self:FewShotClassifier,
     first, second = axes[1:1 + heights[0]], axes[1 + heights[0]:]    # a class begins a row
     places = [*first.flat[:len(groups[0])], *second.flat]
     for ax, k, row in zip(places, range(len(rows)), rows):
-        kept, pairs, left = self.pictures_[row], [], worth[k].clone()
+        pairs, left = [], worth[k].clone()
         for _ in range(min(3, *left.shape)):                    # pairs of parts for each picture
             pair = divmod(left.argmax().item(), left.shape[1])
             pairs.append(pair)
             left[pair[0]] = left[:, pair[1]] = -1
         title = f'{names[bank.labels[row]]}: similarity {scores[k]:.2f}'
-        try: other = self._shown(load_image(kept))
+        try: other = np.asarray(self.shown(self.pictures_[row]))
         except (OSError, ValueError):
             title += ' (the picture is not there)'
             other, pairs = np.full_like(shown, 235), []
@@ -458,6 +469,7 @@ def save(self:FewShotClassifier,
     write_classifier(folder, known, {name: o for name, o in tensors.items() if o is not None})
     return folder
 
+# %% ../nbs/classify.ipynb #88dd11f4
 @patch(cls_method=True)
 def load(cls:FewShotClassifier,
     folder, # that `save` wrote
@@ -501,7 +513,7 @@ def load(cls:FewShotClassifier,
         self.fit_rule(self.bank_, encoder, groups, found=found, unlabelled=unlabelled)
         self.answers([self.bank_.take([0])]), self.report()    # what is made up fails here
     if not saved: self.n_features_in_ = d
-    self.weights_ = weights_mark(encoder)
+    self.weights_ = weights_checksum(encoder, most=64)
     return self
 
 # %% ../nbs/classify.ipynb #5a7ed010

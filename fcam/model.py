@@ -246,11 +246,10 @@ def load_fcam(
 # %% ../nbs/10_model.ipynb #2981f77d
 @patch
 def cut(self:FCAM,
-    image, # of any kind that `load_image` takes
+    image:Image, # RGB
     seed:int=0, # of the crops
 )->tuple: # patches `(n, 3, size, size)`, and `(n, 4)`: top, left, height, width in [0, 1]
     "The patches of a picture, which depend on its pixels and the seed, and where they lie"
-    image = load_image(image, self.enough)
     pixels = channels_first([shrink_image(image)])                          # as a store does
     size = torch.tensor([pixels.shape[-2:]])
     boxes, flips = self.patches.draw(size, generator=picture_generator(seed, image))
@@ -265,6 +264,7 @@ def embed(self:FCAM,
     seed:int=0, # of the crops
 )->Features: # without labels
     "The features of pictures, which do not depend on each other; `ValueError` if not finite"
+    images = [load_image(image, self.enough) for image in images]
     if self.frozen: sets, _, _, boxes, _ = self.frozen.to(self.device).embed(images, seed)
     else: sets, boxes = map(torch.stack, zip(*(self.cut(image, seed) for image in images)))
     local = embed(self.encoder, sets, precision=self.chosen_precision())

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from project import cells, module_of, name_of, nbs, notebooks, root
+from project import Cell, cells, module_of, name_of, nbs, notebooks, root
 
 hook = re.compile(r'(before|after)_\w+|forward|backward|extra_repr|__\w+__')  # called by a framework, not by name
 functions = ast.FunctionDef, ast.AsyncFunctionDef
@@ -126,6 +126,48 @@ def test_inherited_is_told_by_the_package_of_the_base_class():
     base = type('Base', (list,), dict(scores=None, __module__='fcam.other'))
     module = SimpleNamespace(Derived=type('Derived', (base,), dict(scores=None, append=None, own=None)))
     assert [inherited(f'Derived.{name}', module) for name in ('scores', 'append', 'own')] == [False, True, False]
+
+# ---- lessons: rule 5 of CONTRIBUTING
+
+lessons = [nb for nb in exporting if nb.parent == nbs]
+
+def bound_in(tree):
+    "Names that the code makes at its own level, by definition, import or assignment"
+    outside = [n for n in tree.body if not isinstance(n, (*functions, ast.ClassDef))]
+    stored = {n.id for o in outside for n in ast.walk(o) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    aliases = {(a.asname or a.name).split('.')[0] for o in outside for n in ast.walk(o) if isinstance(n, (ast.Import, ast.ImportFrom)) for a in n.names}
+    return stored | aliases | {n.name for n in tree.body if isinstance(n, (*functions, ast.ClassDef))}
+
+def departures(found):
+    "Where the cells of a lesson depart from the rule"
+    headings = [i for i, c in enumerate(found) if c.kind == 'markdown' and re.search('^## Tests$', c.source, re.M)]
+    if len(headings) != 1: return ['no heading Tests']
+    story, tests = ([c for c in part if c.kind == 'code'] for part in (found[:headings[0]], found[headings[0]:]))
+    hidden = [c for c in story if 'hide' in c.directives()]
+    seen = [c for c in story if c not in hidden]
+    used = set().union(*(names_in(c.tree()) for c in seen if not c.exported()))
+    made = set().union(*(bound_in(c.tree()) for c in seen))
+    return ([f'not folded: {c.source[:60]}' for c in tests if c.source.split('\n')[0] not in ('#| code-fold: true', '#| slow', '#| cuda')]
+        + [f'tested out of view: {c.source[:60]}' for c in hidden if asserts(c.tree())]
+        + [f'hidden, and used in view: {name}' for c in hidden for name in sorted(bound_in(c.tree()) & used - made)])
+
+@pytest.mark.parametrize('notebook', lessons, ids=name_of)
+def test_lessons_show_what_they_use_and_end_with_their_tests(notebook): assert departures(cells(notebook)) == []
+
+def test_classify_has_an_example_after_each_thought():
+    code = [c for c in cells(nbs/'classify.ipynb') if c.kind == 'code']
+    thoughts = [i for i, c in enumerate(code) if c.exported() and any(isinstance(n, (*functions, ast.ClassDef)) for n in c.tree().body)]
+    assert len(thoughts) > 15
+    assert not [code[i].source[:60] for i in thoughts if code[i + 1].exported() or not asserts(code[i + 1].tree())]
+
+def test_departures_of_a_lesson_are_seen():
+    def lesson(*sources): return [Cell('markdown' if o[0] == '#' and o[1] != '|' else 'code', o) for o in sources]
+    shown, example = '#| exports\ndef area(): return 1', 'assert area() == one'
+    good = lesson('#| code-fold: true\none = 1', shown, example, '## Tests', '#| code-fold: true\nassert area()')
+    assert departures(good) == []
+    bad = lesson('#| hide\none = 1', shown, example, '#| hide\nassert area()', '## Tests', 'assert area()')
+    assert [o.split(':')[0] for o in departures(bad)] == ['not folded', 'tested out of view', 'hidden, and used in view']
+    assert departures(good[:3]) == ['no heading Tests']
 
 # ---- pages
 

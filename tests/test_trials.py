@@ -396,7 +396,7 @@ def test_what_is_no_picture_is_named():
     refused(lambda: clf.encoder_.embed([]), 'no picture')
     refused(lambda: clf.explain(colours()['red']), 'one picture')
     refused(lambda: clf.explain(colours()['red'][0], n_pictures=0), 'n_pictures is 0')
-    query = next(clf._embed(colours()['red'][:1]))
+    query = clf.embed(colours()['red'][:1])
     refused(lambda: small().compare(query, [0]), 'call fit before')
     refused(lambda: small().fit(colours()['red'], [['a'], ['b', 'c'], ['a'], ['b']]))
 

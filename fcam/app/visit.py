@@ -76,12 +76,10 @@ def example_classes(
 
 # %% ../../nbs/app/visit.ipynb #6af032a5
 class _PageClassifier(FewShotClassifier):
-    "A classifier that gives features, and none of these only where it can be measured"
+    "A classifier that says none of these only where it can be measured"
     def _find_threshold(self, bank, groups):
         if np.bincount(bank.labels).max() > 1: super()._find_threshold(bank, groups)
         else: self.none_of_these = None
-    def features(self, pictures): return Features.join(list(self._embed(pictures)))
-    def shown(self, path): return Image.fromarray(self._shown(load_image(path)))
 
 @lru_cache(maxsize=2)
 def shared_encoder(
@@ -189,7 +187,7 @@ def answer(self:Visit)->list: # of dicts: picture, label, probabilities by class
     if not self.new: return []
     known = [] if self.bank is None else [self.bank]
     if late := self.new[sum(len(o.whole) for o in known):]:
-        self.bank = Features.join([*known, self.clf.features(late)])
+        self.bank = Features.join([*known, self.clf.embed(late)])
         if self.learn and self.clf.whiten_: self.clf.fit_rule(self.clf.bank_, self.clf.encoder_,
             self.clf._groups(), unlabelled=self.bank.whole)
     names, found, self.unlike = self.clf.classes_.tolist(), [], []

@@ -271,7 +271,6 @@ def fcam_predict(
 def _predict(clf, paths, folder, words, notes):
     "Classifies, prints, and keeps the predictions, then figures; gives what cannot be read, too"
     from pandas import DataFrame
-    from fcam.classifiers.features import Features
     from fcam.images.folders import printable
     from fcam.runs.record import machine, model_facts, Record, RunLog
     log, encoder, rows, broken = RunLog(quiet='quiet' in words), clf.encoder_, [], {}
@@ -289,7 +288,7 @@ def _predict(clf, paths, folder, words, notes):
         'no image of the classes would be named otherwise by the others', always=True)
     for o in suspects: log.line(f'  {printable(o["picture"])}: {o["answer"]}? '
                                 f'(its label has {100*o["probability"]:.0f} %)', always=True)
-    bank = Features.join(list(clf._embed(paths, broken=broken)))   # the others get their answers
+    bank = clf.embed(paths, broken=broken)                      # the others get their answers
     readable = [path for i, path in enumerate(paths) if i not in broken]
     for path, label, probs in zip(readable, *clf.predict(bank, return_proba=True)):
         shares = {f'p({name})': round(p, 4) for name, p in zip(clf.classes_, probs.tolist())}

@@ -330,11 +330,13 @@ def given_groups(
 
 def check_labels(
     y, # of pictures
-)->set: # whether a label is text: True, False, or both
-    "`ValueError` in one sentence for labels that are neither text nor numbers, or are masked"
+    known=(), # classes that are there already
+):
+    "`ValueError` in one sentence for labels, or classes, that are not all text or all numbers"
     kind, labels = np.asarray(y).dtype.kind, np.ravel(np.asarray(y, dtype=object))
     wrong = [o for o in labels if kind in 'mMSV' or isinstance(o, str) and o.endswith('\0')
              or kind == 'O' and not isinstance(o, (str, Real))]          # NumPy drops zero bytes
     if wrong or np.ma.is_masked(y): raise ValueError(f'the label {(wrong or ["masked"])[0]!r:.80} '
         'is neither text nor a number: give another, or leave the picture out')
-    return {isinstance(o, str) for o in labels}
+    if len({isinstance(o, str) for o in (*labels, *known)}) > 1: raise ValueError(
+        'some labels are text and others are not: give all as text, or none')
