@@ -146,7 +146,7 @@ def test_train_says_how_long_it_takes(run):
 def test_eval_prints_the_table_and_more(run, here):
     "Rows of the last stage, and those of all stages and of exact transport"
     printed = passed(here('fcam_eval {model} --table --quiet', model=run.folder))
-    assert len(table(printed)) == 21 and len(table(run.printed)) == 2
+    assert len(table(printed)) == 17 and len(table(run.printed)) == 2
     assert [row for row in table(printed) if row in table(run.printed)] == table(run.printed)
     again = passed(here('fcam_train --config {model}/result.json --table --quiet --out again', model=run.folder))
     assert table(again) == table(printed)

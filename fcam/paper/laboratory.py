@@ -161,7 +161,8 @@ def tasks(self:Laboratory,
 @patch
 def _features(self:Laboratory, row, seed, model, tasks, epoch=None):
     "Features of the images that the tasks ask for, those of the last call where they serve again"
-    key = [encoder_of(row, training_of(row, self.preset, seed)), epoch, repr(model.patches), row.tested_on, tasks]
+    encoder = encoder_of(row, training_of(row, self.preset, seed))
+    key = [encoder, epoch, repr(model.patches), row.tested_on, tasks]
     if self._bank is None or self._bank[0] != key:
         self._bank = None                                      # before the next one comes
         self._bank = key, FeatureBank(model.encoder, self.data[row.tested_on].test,
