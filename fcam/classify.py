@@ -89,7 +89,6 @@ def _prepare(self:FewShotClassifier):
     self.check_settings(trained)
     self.weights_ = weights_checksum(self.encoder_, most=64)   # some of them: tells of changes
 
-
 # %% ../nbs/classify.ipynb #b191b8e1
 @patch
 def _banks(self:FewShotClassifier, pictures, broken=None, kept=None):
