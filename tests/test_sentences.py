@@ -93,13 +93,13 @@ def here(tmp_path_factory):
     "A folder with what the table names"
     from PIL import Image
     folder, old = tmp_path_factory.mktemp('sentences'), os.getcwd()
-    for name in ('photos/b', 'hidden', 'run/stages', 'model/stages', 'support/x', 'support/y', 'one/x', 'high/photos/x'): (folder/name).mkdir(parents=True)
+    for name in ('photos/b', 'hidden', 'run/stages/warm-up', 'model/stages', 'support/x', 'support/y', 'one/x', 'high/photos/x'): (folder/name).mkdir(parents=True)
     (folder/'model/stages').rmdir()
     for name in ('photos/a.png', 'support/x/1.png', 'support/y/1.png', 'one/x/1.png'): Image.new('RGB', (40, 40)).save(folder/name)
     for name, n in {f'few/{part}/{part}_{i}': 1 if (part, i) == ('test', 3) else 9 for part in ('train', 'val', 'test') for i in range(5)}.items():
         (folder/name).mkdir(parents=True)
         for i in range(n): Image.new('RGB', (32, 32), (9*i, 0, 0)).save(folder/name/f'{i}.png')
-    for name, text in {'hidden/.mine': 'mine', 'file': 'mine', 'run/run.json': '{}', 'run/checkpoint.pt': '', 'model/model.safetensors': 'mine', 'broken.png': 'no image', 'pictures.zip': 'zipped'}.items(): (folder/name).write_text(text)
+    for name, text in {'hidden/.mine': 'mine', 'file': 'mine', 'run/run.json': '{}', 'run/stages/warm-up/checkpoint.pt': '', 'model/model.safetensors': 'mine', 'broken.png': 'no image', 'pictures.zip': 'zipped'}.items(): (folder/name).write_text(text)
     os.chdir(folder)
     yield folder
     os.chdir(old)

@@ -208,8 +208,14 @@ class StageHistory(Callback):
         rows:list, # where the rows go
     ): store_attr()
     def before_fit(self): self.first = len(self.rows)
-    def state_dict(self): return dict(rows=self.rows[self.first:])
-    def load_state_dict(self, state): self.rows[self.first:] = state['rows']
+    def state_dict(self)->dict: # JSON can hold it
+        "The rows of this stage"
+        return dict(rows=self.rows[self.first:])
+    def load_state_dict(self,
+        state:dict, # of `state_dict`
+    ):
+        "Puts them in place of those that are there"
+        self.rows[self.first:] = state['rows']
     def before_epoch(self):
         self.start, self.recorder.log = time.time(), L(self.epoch + 1)  # fastai counts from 0
     def after_epoch(self):
