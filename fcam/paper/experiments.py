@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from ..core.checks import check_choice
-from ..training.presets import Preset, settings_of, stages
+from ..training.presets import Preset, settings_of, stage_setting, stages
 
 # %% ../../nbs/paper/experiments.ipynb #8955d08a
 _test_settings = 'n_patches', 'crops', 'structured', 'n_episodes', 'rule_settings'
@@ -112,7 +112,7 @@ def training_of(
     for i, stage in enumerate(stages[:n_stages]):
         if not p.n_epochs(stage): continue
         own = {name: getattr(p, name) for name in settings_of(*stages[:i + 1])}
-        own |= _no_epochs | {f'{stage.replace("-", "")}_epochs': p.n_epochs(stage)}
+        own |= _no_epochs | {stage_setting(stage, 'epochs'): p.n_epochs(stage)}
         chain = Training(stage, Preset(**own), seed, start=chain)
     return chain
 

@@ -30,7 +30,7 @@ from ..core.models import read_config, read_tensors
 from ..data import FewShotData
 from ..encoder import n_features_of
 from ..model import load_fcam
-from .presets import known_settings, Preset, settings_of, stages
+from .presets import known_settings, Preset, settings_of, stage_setting, stages
 from .results import stage_folders, stage_name
 
 # %% ../../nbs/training/checkpoint.ipynb #463fcd9f
@@ -189,7 +189,7 @@ class StageFolder:
     def reached(self)->dict:
         "How far it has come: stage, epochs that are over, epochs of the stage; None if new"
         if not (self.result or self.state): return None
-        n_epochs = self.facts['settings'][f'{self.stage.replace("-", "")}_epochs']
+        n_epochs = self.facts['settings'][stage_setting(self.stage, 'epochs')]
         return dict(stage=self.stage, epoch=self.state['epoch'] if self.state else n_epochs,
                     n_epochs=n_epochs)
     def write(self,
