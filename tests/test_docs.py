@@ -244,17 +244,21 @@ def texts(cell):
 def faults(found):
     "What a reader of a processed page should not meet"
     for cell in found:
-        source, said = ''.join(cell['source']), '\n'.join(texts(cell))
+        source = ''.join(cell['source'])
+        silent = re.search(r'^#\|\s*warning: false', source, re.M)      # Quarto leaves out what went to stderr
+        said = '\n'.join(texts({**cell, 'outputs': [o for o in cell.get('outputs', []) if not silent or o.get('name') != 'stderr']}))
         words = {name for name, _ in re.findall(r'^#\|\s*([\w-]+):\s*"(.+)"$', source, re.M)}
         figures = [o for o in cell.get('outputs', []) if any(kind.startswith('image/') for kind in o.get('data', {}))]
         if figures and not {'fig-cap', 'fig-alt'} <= words: yield f'a figure without caption or alt text: {source[:80]}'
         if cell['cell_type'] == 'code':
             long = [line for line in source.split('\n') if len(line) > 100 and not line.startswith('#|')]
             if long: yield f'a line of {len(long[0])} characters: {long[0]}'
+            if re.search(r'^(from|import) (fastai|fcam\.(learner|training))\b', source, re.M) and not silent:
+                yield f'warnings of fastai are shown: {source[:80]}'
             if re.search(r'^#\|\s*cuda', source, re.M) and not said and 'Runs only where there is a GPU' not in source:
                 yield f'a cell without output that does not say why: {source[:80]}'
         if cell['cell_type'] == 'markdown' and re.search(r'!\[\]\([^)]*\)(?!\{fig-alt)', source): yield f'an image without alt text: {source[:80]}'
-        for fault in re.findall(r'/tmp/\S+|/var/folders/\S+|(?<!\+ )\b1 epochs\b|NoneType|__main__|^epoch .*\n.*\bNone\b', said, re.M):
+        for fault in re.findall(r'/tmp/\S+|\S+/site-packages/\S+|/var/folders/\S+|(?<!\+ )\b1 epochs\b|NoneType|__main__|^epoch .*\n.*\bNone\b', said, re.M):
             yield f'{fault!r} in an output'
         for block in re.findall(r'^```.*?^```', said, re.M | re.S):
             if re.search(r'\]\(http', block): yield f'a link inside code: {block[:80]}'
@@ -266,9 +270,11 @@ def test_faults_are_seen():
     entry = dict(output_type='display_data', data={'text/markdown': '```python\n[`f`](https://a.b)(x: int)\n```\n[`f`](https://a.b)'})
     pages = [page('code', 'plot()', figure), page('code', '#| fig-cap: "A dot."\nplot()', figure), page('code', f'x = {"1"*100}'),
         page('code', '#| cuda\nrun()'), page('markdown', '![](a.png)'), page('code', 'f()', printed('kept in /tmp/tmpab12/run\n')),
-        page('code', 'f()', printed('warm-up: 1 epochs\n')), page('code', 'f()', printed('epoch  loss\n1      None\n')), page('code', 'show_doc(f)', entry)]
+        page('code', 'f()', printed('warm-up: 1 epochs\n')), page('code', 'f()', printed('epoch  loss\n1      None\n')), page('code', 'show_doc(f)', entry),
+        page('code', 'from fastai.learner import Learner'), page('code', 'f()', printed('/env/site-packages/fastai/core.py:1: FutureWarning\n'))]
     for one in pages: assert len(list(faults([one]))) == 1, one
-    good = [page('code', '#| fig-cap: "A dot."\n#| fig-alt: "A dot at the left."\nplot()', figure), page('code', 'f()', printed('epoch  loss\n1      0.5\n')),
+    warned = {**printed('/env/site-packages/fastai/core.py:1: FutureWarning\n'), 'name': 'stderr'}
+    good = [page('code', '#| warning: false\nfrom fastai.learner import Learner', warned), page('code', '#| fig-cap: "A dot."\n#| fig-alt: "A dot at the left."\nplot()', figure), page('code', 'f()', printed('epoch  loss\n1      0.5\n')),
         page('code', '#| cuda\n# Runs only where there is a GPU, so nothing is printed here.\nrun()'), page('markdown', '![A dot](a.png) ![](b.png){fig-alt="b"}')]
     assert list(faults(good)) == []
 

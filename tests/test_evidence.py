@@ -100,7 +100,8 @@ def commits(one):
 
 def test_records_name_commits_of_this_history():
     def git(*args): return subprocess.run(['git', *args], cwd=nbs.parent, capture_output=True, text=True)
-    if git('rev-parse', '--is-shallow-repository').stdout.strip() != 'false': pytest.skip('no history here')
+    history = git('rev-parse', '--is-shallow-repository').stdout.strip() == 'false' and int(git('rev-list', '--count', 'HEAD').stdout)
+    if not history or history < 100: pytest.skip('no history here, as in a copy that .ci/run makes')
     found = {commit[:40] for path in (nbs/'results').rglob('*.json') for commit in commits(json.loads(path.read_text(encoding='utf-8')))}
     assert len(found) > 10 and not [one for one in found if git('merge-base', '--is-ancestor', one, 'HEAD').returncode]
 
