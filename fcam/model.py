@@ -297,7 +297,7 @@ class Classifier(FittedRule):
         check_labels(names)
         classes, labels, counts = np.unique(names, return_inverse=True, return_counts=True)
         if len(classes) < 2: raise ValueError(
-            f'there is one class, {names[0]!r}: give pictures of two classes or more')
+            f'the support has classes {classes.tolist()}: give pictures of two classes or more')
         if structured is None: structured = len(set(counts)) == 1
         self.seed, self.rule = check_seed(seed), 'structured_fc' if structured else 'metric'
         self.pictures_ = [load_image(picture, model.enough) for picture in pictures]

@@ -307,7 +307,7 @@ def explain(self:FittedRule,
     picture, # of any kind that `load_image` takes
     n_pictures:int=2, # of a class, at most: those that are nearest as a whole
 ): # a Matplotlib figure
-    "The answer, and the parts that match in pictures of the two best classes; `ValueError` for features"
+    "The answer, and parts that match in pictures of two classes; `ValueError` for features alone"
     check_count('n_pictures', n_pictures)
     if not hasattr(self, 'rule_'): raise ValueError('nothing is fitted yet: call fit before')
     if self.encoder_ is None: raise ValueError(
