@@ -291,8 +291,10 @@ def test_reference_is_in_step():
     for notebook in notebooks():
         if notebook.parent == nbs and not notebook.name[0].isdigit(): continue
         title, question = re.match(r'# (.*)\n+> (.*)', cells(notebook)[0].source).groups()
-        assert f'**[{title}]({name_of(notebook)}.ipynb)**' in listed and f': {question}' in listed, f'run nbs/reference.ipynb: {name_of(notebook)}'
-        module = importlib.import_module(f'fcam.{module_of(notebook)}') if module_of(notebook) else None
+        module = module_of(notebook)
+        entry = f'### [{title}]({name_of(notebook)}.ipynb)\n\n' + (f'`fcam.{module}`: ' if module else '') + question
+        assert f'{entry}\n' in f'{listed}\n', f'run nbs/reference.ipynb: {name_of(notebook)}'
+        module = module and importlib.import_module(f'fcam.{module}')
         for name in module.__all__ if module else []:
             passed_on = inspect.isroutine(one := getattr(module, name)) and one.__module__ != module.__name__
             assert passed_on or f'| [<code>{name}</code>]({name_of(notebook)}.ipynb' in listed, f'run nbs/reference.ipynb: {name}'
