@@ -301,7 +301,7 @@ def test_reference_is_in_step():
 
 # ---- prose
 
-longer = 'app/page', 'classifiers/fitted', 'commands/options', '10_model'      # pages that are still to be shortened
+longer = 'app/page', 'commands/options'      # pages that are still to be shortened
 
 def prose(source):
     "A Markdown cell without code, displayed equations and tables"
