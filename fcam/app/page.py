@@ -52,15 +52,14 @@ def page_values(
         'cifar_fs sees a picture in 32 x 32 pixels: for photographs take another encoder.')
     if visit.clf: trust, *details = visit.clf.report().split('\n')
     if answers:
-        status.append(f'{len(answers)} new pictures answered: please check {len(answers)-n_sure}, '
-            f'{n_sure} are sure.' if (n_sure := sum(o['sure'] for o in answers)) < len(answers)
-            else f'{len(answers)} new pictures answered, all of them sure.')
+        n, n_sure = len(answers), sum(o['sure'] for o in answers)
+        status.append(f'{n} new picture{"s"*(n > 1)} answered: {n - n_sure} to check, '
+                      f'{n_sure} sure.')
         details.append(f'Answered in {took:.1f} s by the encoder {visit.encoder} and the rule '
                        f'{visit.clf.rule_}.')
     elif len(names) < 2: status.append('Give pictures of two classes at least, each with a name.')
-    elif visit.new == [] and answers is not None:
-        status.append('The classes are ready: give new pictures.')
-    status = '\n'.join(dict.fromkeys(status)).replace(f'{visit.folder}/', '')   # no visitor's concern
+    elif answers is not None: status.append('The classes are ready: give new pictures.')
+    status = '\n'.join(dict.fromkeys(status)).replace(f'{visit.folder}/', '')      # of no concern
     choices = [(f'all ({labels.total()})', ''), *((f'{o} ({n})', o) for o, n in labels.items())]
     return dict(status=status, check=check, sure=sure, choices=choices, trust=trust,
                 details='\n'.join(details))
@@ -413,7 +412,8 @@ class _Door:
         same = asked.headers.get('origin') in (None, f'http://{host}')
         def has(text): return secrets.compare_digest((text or '').encode(), self.token.encode())
         answer = self.app
-        if not own or not same: answer = PlainTextResponse('this is not the address of the page', 403)
+        if not own or not same: answer = PlainTextResponse(
+            'this is not the address of the page', 403)
         elif asked.url.path in ('/gradio_api/startup-events', '/manifest.json'): pass   # no cookies
         elif has(asked.query_params.get('token')):
             answer = RedirectResponse(asked.url.path, 303)
@@ -432,8 +432,8 @@ def launch_page(
     local, token = host in ('127.0.0.1', 'localhost', '::1'), secrets.token_urlsafe(24)
     door = Middleware(_Door, token=token, hosts=_here if local else ())
     page.launch(server_name=host, server_port=port, share=False, inbrowser=False, css=_css,
-        prevent_thread_lock=True, quiet=True, inline=False, footer_links=['settings'], max_file_size='1gb',
-        app_kwargs=dict(middleware=[door]),
+        prevent_thread_lock=True, quiet=True, inline=False, footer_links=['settings'],
+        max_file_size='1gb', app_kwargs=dict(middleware=[door]),
         _frontend=False)   # or it gives a busy computer 3 s, and then advises to share the page
     address = f'{page.local_url}?token={token}'
     if open_browser: webbrowser.open(address)
