@@ -100,6 +100,7 @@ _css = '''.gradio-container {max-width: 1600px !important; overflow: visible !im
 .pictures-of-class .grid-container {
   grid-template-columns: repeat(auto-fill, 76px) !important}
 #check .grid-wrap, #sure .grid-wrap, .pictures-of-class .grid-wrap {padding-top: 28px}
+.pictures-of-class .grid-wrap {overflow-y: auto !important}
 #check .thumbnail-lg, #sure .thumbnail-lg {aspect-ratio: auto; height: auto}
 #check .thumbnail-lg img, #sure .thumbnail-lg img {aspect-ratio: 1; height: auto}
 #check .caption-label, #sure .caption-label {position: static; display: block; max-width: 100%;
@@ -194,7 +195,7 @@ class _Page:
                 remove = gr.Button('Remove', size='sm', min_width=60,
                                    key=(row['key'], 'remove'), preserved_by_key=None)
             pictures = gr.Gallery([(str(visit.small(o)), o.name) for o in row['pictures']],
-                label=f'Pictures of {shown}', columns=4, height=135, object_fit='contain',
+                label=f'Pictures of {shown}', columns=4, height=150, object_fit='contain',
                 fit_columns=False, interactive=True, type='filepath', buttons=[],
                 sources=['upload', 'webcam', 'clipboard'], elem_classes='pictures-of-class',
                 key=(row['key'], 'pictures'), preserved_by_key=None)
