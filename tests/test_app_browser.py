@@ -179,8 +179,10 @@ def test_own_pictures(visit, pictures, tmp_path):
     one.wait(lambda: len(one.results()) == 2)
     assert 'left out, since it cannot be read: broken.png' in one.status()
     assert one.labels() == ['bloom', 'house']
+    one.rest()
     one.choose('#only', 'house (1)')
     one.wait(lambda: one.labels() == ['house'])
+    one.rest()
     one.choose('#only', 'all (2)')
     one.wait(lambda: len(one.results()) == 2)
     one.rest()
