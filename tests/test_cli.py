@@ -15,6 +15,9 @@ options = dict(
                '--seed', '--device', '--precision', '--out', '--quiet', '--version', 'simpleshot'],
     fcam_predict=['support', 'images', '--encoder', '--rule', '--none_of_these', '--figures', '--device', '--precision', '--out', '--quiet', '--version'],
 )
+every = dict(fcam_train='--help-all', fcam_eval='--help-all', fcam_predict='--help')
+first = dict(fcam_train=['--data', '--download', '--preset', '--set', '--device', '--out', '--resume', '--quiet'],
+             fcam_eval=['--data', '--download', '--table', '--baseline', '--n_shot', '--n_episodes', '--device', '--out'])
 files = ['model.safetensors', 'config.json', 'run.json', 'history.csv', 'result.json', 'log.txt', 'curve.png', 'decision.png']
 facts = ['command_line', 'settings', 'seed', 'source', 'data', 'machine', 'date', 'hours', 'results']  # in result.json
 odd_names = ['US$_0', '山', "it's", '$x^2$', 'new\nline', '-dash', '\\frac{', '%s', '{b}', 'image', 'label', b'\xff\xfe']
@@ -107,12 +110,19 @@ def test_help_names_the_options_at_once(name, tmp_path):
     seconds = []
     for _ in range(3):
         start = time.time()
-        done = call(f'{name} --help', tmp_path)
+        done = call(f'{name} {every[name]}', tmp_path)
         seconds.append(time.time() - start)
     assert done.returncode == 0, done.stderr
     assert [option for option in options[name] if option not in done.stdout] == []
     assert list(tmp_path.iterdir()) == []
     assert min(seconds) < quick_help
+
+@pytest.mark.parametrize('name', first)
+def test_help_begins_with_what_people_use(name, here):
+    "Eight options on a screen, and how to see the others"
+    printed = passed(here(f'{name} --help'))
+    shown = [line.split()[0] for line in printed.splitlines() if line.startswith('  --')]
+    assert shown == [*first[name], '--help_all', '--version', '--help'] and len(printed.splitlines()) <= 45, printed
 
 # ---- from training to a prediction
 
@@ -142,6 +152,7 @@ def test_train_says_how_long_it_takes(run):
     log = (run.folder/'log.txt').read_text(encoding='utf-8')
     assert [line for line in lines if line not in log] == []
     assert '±' in run.printed and '1-shot' in run.printed and '5-shot' in run.printed
+    assert 'learns little: chance is 50 %' in run.printed       # two classes
 
 def test_eval_prints_the_table_and_more(run, here):
     "Rows of the last stage, and those of all stages and of exact transport"
@@ -162,6 +173,7 @@ def test_eval_gives_a_number_of_the_table(run, photos, here, tmp_path):
 def test_predict_names_a_class(run, shapes, here):
     printed = passed(here('fcam_predict {shapes}/support {shapes}/disc.png --encoder {model}', model=run.folder, shapes=shapes))
     assert 'disc.png' in printed and any(name in printed for name in ('cross', 'square', 'disc '))
+    assert printed.index('disc.png  ') < printed.index('figures of what decided are being drawn into runs/predict') < printed.index('everything is in')
 
 def test_default_encoder_names_a_class_at_once(shapes, tmp_path):
     "No training, no network, from any folder"

@@ -301,7 +301,6 @@ def test_reference_is_in_step():
 
 # ---- prose
 
-longer = 'app/page', 'commands/options'      # pages that are still to be shortened
 
 def prose(source):
     "A Markdown cell without code, displayed equations and tables"
@@ -314,7 +313,7 @@ def too_long(source):
     parts = [part for block in re.split(r'\n\s*\n', text) for part in re.split(r'\n(?=\s*(?:[-*]|\d+\.) )', block)]
     return [n for n in [n_words(text)] if n > 170] + [n for n in map(n_words, parts) if n > 120]
 
-@pytest.mark.parametrize('notebook', [nb for nb in notebooks() if name_of(nb) not in longer], ids=name_of)
+@pytest.mark.parametrize('notebook', notebooks(), ids=name_of)
 def test_cells_and_paragraphs_are_short(notebook):
     assert not [(c.source[:60], found) for c in cells(notebook) if c.kind == 'markdown' and (found := too_long(c.source))]
 

@@ -15,9 +15,10 @@ from ..commands.options import make_command
 
 # %% ../../nbs/app/command.ipynb #db92ce8f
 def fcam_app(
-    folder:str=None, # folder of class folders, shown first; default: an example of three letters
+    folder:str=None, # folder of class folders, shown first; default: an example of photographs
     encoder:str=None, # name of the encoder; default: efficientnet_lite0, for photographs
     port:int=None, # of the address; default: the first that is free from 7860 on
+    host:str=None, # address where other computers reach the page; default: only this one does
     no_browser:bool=False, # print the address only
 ):
     "Opens a page in the browser that sorts pictures by a few examples of each class"
@@ -29,7 +30,7 @@ def fcam_app(
         except ModuleNotFoundError as e: raise ImportError(f"{e}: pip install gradio") from e
         page = build_page(folder, encoder or 'efficientnet_lite0', parent)
         try:
-            launch_page(page, port, open_browser=not no_browser)
+            launch_page(page, port, not no_browser, host or '127.0.0.1')
             page.block_thread()
         finally: page.close(verbose=False)
 

@@ -19,7 +19,7 @@ from threading import RLock
 import numpy as np
 from fastcore.basics import patch
 from pandas import DataFrame
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from ..classifiers.features import Features
 from ..classify import FewShotClassifier
@@ -27,7 +27,6 @@ from ..core.files import cell_text
 from ..core.models import is_our_model
 from ..encoders.named import named_encoder
 from ..images.folders import alike_line, class_files, class_folders, left_out_line, printable
-from ..images.glyphs import glyph_arrays
 from ..images.pixels import load_image
 from ..model import load_fcam
 
@@ -57,21 +56,32 @@ def unpack_classes(
     except ValueError as error: raise ValueError(str(error).replace(str(folder), name)) from None
 
 # %% ../../nbs/app/visit.ipynb #6beaacee
+_china = dict( # of each class the pieces that are given, then the new ones: left, top, side
+    pagoda=[[(150, 28, 100), (95, 132, 95), (285, 235, 80)],
+            [(192, 132, 92), (101, 228, 80), (230, 331, 94)]],
+    trees=[[(0, 302, 100), (545, 240, 95), (330, 332, 95)],
+           [(545, 138, 95), (428, 290, 95), (0, 140, 90)]],
+    lake=[[], [(420, 150, 100)]])                               # it has no class
+_flower = dict(dahlia=[[(195, 95, 95), (262, 192, 90), (355, 200, 85)],
+                       [(292, 92, 98), (170, 192, 90), (285, 360, 66)]])
+
 def example_classes(
     folder:Path, # where the pictures are written
 )->tuple: # `{class: paths}`, three of each, and the paths of ten new pictures
-    "Pictures of three letters, drawn by the package"
-    letters = dict(Omega='greek_capital_letter_omega', Upsilon='greek_small_letter_upsilon',
-                   Yaz='tifinagh_letter_yaz', Tshe='cyrillic_capital_letter_tshe')
-    drawn = glyph_arrays(6, size=48, layout='centred', letter=(0.75, 0.9), clutter=0)
-    classes, new = {}, []
-    for name, letter in letters.items():
-        (Path(folder)/name).mkdir(parents=True, exist_ok=True)
-        for k, pixels in enumerate(drawn['test'][letter]):
-            if name == 'Tshe' and k != 3: continue       # one picture of none of the classes
-            file = f'{name} {k + 1}.png' if k < 3 else f'new {len(new) + 1}.png'
-            (classes.setdefault(name, []) if k < 3 else new).append(Path(folder)/name/file)
-            Image.fromarray(pixels.transpose(1, 2, 0)).save(Path(folder)/name/file)
+    "Pieces of the two photographs that come with scikit-learn; no two of them overlap"
+    from sklearn.datasets import load_sample_image
+    folder, classes, new = Path(folder), {}, []
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, pieces in (('china.jpg', _china), ('flower.jpg', _flower)):
+        photo = Image.fromarray(load_sample_image(file))
+        def cut(boxes, name):
+            paths = [folder/f'{name} {k + 1}.png' for k in range(len(boxes))]
+            for path, (left, top, side) in zip(paths, boxes):
+                photo.crop((left, top, left + side, top + side)).save(path)
+            return paths
+        for name, (given, others) in pieces.items():
+            if given: classes[name] = cut(given, name)
+            new += cut(others, f'new {name}')
     return classes, new
 
 # %% ../../nbs/app/visit.ipynb #6af032a5
@@ -99,18 +109,18 @@ class Visit:
         self.encoder, self.rule = encoder, 'auto'              # as for `FewShotClassifier`
         self.cells, self.none_of_these = 5, 0.05               # 0: never said
         self.learn = False                                     # from new pictures, without labels
+        self.example, self.narrow = False, False               # what is shown, and on a phone
         self.folder = Path(tempfile.mkdtemp(prefix='fcam-visit-', dir=parent))
-        (self.folder/'in').mkdir()
-        (self.folder/'small').mkdir()
         self.rows, self.row_keys, self.notes, self.lock = [], count(), [], RLock()
-        self.forget_answers()
-        self.forget_new()
+        self.fill({})
     def forget_answers(self):
         "After a change of the classes or the settings"
         self.clf, self.bank, self.unlike = None, None, []
+        self.answers, self.before, self.did = [], None, ''     # before: the last correction
     def forget_new(self):
         "Before other new pictures"
-        self.new, self.by_hand, self.bank, self.only = [], {}, None, ''    # only: answers shown
+        self.new, self.by_hand, self.checked = [], {}, set()   # checked: none of these, rightly
+        self.bank, self.only, self.chosen = None, '', None     # only: of which class answers show
     def close(self):
         "Removes all its files"
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -152,7 +162,10 @@ class Visit:
         left_out:dict=None, # reason to paths, for `notes`
     ):
         "Other classes and new pictures in place of those that are there"
-        self.rows = []
+        self.rows, self.example = [], False
+        for name in ('in', 'small'):                            # copies of pictures, small ones
+            shutil.rmtree(self.folder/name, ignore_errors=True)
+            (self.folder/name).mkdir()
         for name, files in classes.items(): self.add_row(name, files)
         self.forget_answers()
         self.forget_new()
@@ -176,9 +189,10 @@ class Visit:
 
 # %% ../../nbs/app/visit.ipynb #670104ea
 @patch
-def answer(self:Visit)->list: # of dicts: picture, label, probabilities by class, none_of_these
-    "The answers for all new pictures, those in doubt first; empty with fewer than two classes"
-    classes = self.named()
+def answer(self:Visit)->list: # of dicts: picture, label, probs by class, none_of_these, sure
+    """The answers for all new pictures, those in doubt first; empty with fewer than two classes.
+    *Sure* are those with a probability of 90 % or more, and 'none of these' once it is checked"""
+    self.answers, classes = [], self.named()
     if len(classes) < 2: return []
     if self.clf is None:
         self.clf = _PageClassifier(shared_encoder(self.encoder, self.cells), self.rule,
@@ -194,64 +208,58 @@ def answer(self:Visit)->list: # of dicts: picture, label, probabilities by class
     answers = self.clf.answers([self.bank], self.unlike.append)
     for path, probs, unknown in zip(self.new, *answers):
         label = self.clf.none_label_ if unknown else names[probs.argmax()]
-        found.append(dict(picture=path, label=label, none_of_these=bool(unknown),
+        sure = path in self.checked if unknown else probs.max() >= 0.9
+        found.append(dict(picture=path, label=label, none_of_these=bool(unknown), sure=bool(sure),
                           probs=dict(zip(names, probs.tolist()))))
-    return sorted(found, key=lambda o: (not o['none_of_these'], max(o['probs'].values())))
+    self.answers = sorted(found, key=lambda o: (o['sure'], not o['none_of_these'],
+                                                max(o['probs'].values())))
+    return self.answers
 
 @patch
 def correct(self:Visit,
     picture, # one of `new`
-    name:str, # of the class that it is of
-):
+    name:str, # of the class that it is of; 'none of these': it stays among the answers, checked
+)->str: # what it did
     "Moves a new picture to a class, by `partial_fit` where the classifier can keep what it has"
-    k = self.new.index(picture)
-    row = self.rows[self.row_names().index(name)]              # the first of that name
-    if self.none_of_these and not self.clf.none_of_these: self.clf = None   # it may be learned now
-    else: self.clf.partial_fit([picture], [name])
-    del self.new[k]
-    self.bank = self.bank.take([i for i in range(len(self.bank.whole)) if i != k])
-    row['pictures'].append(picture)
-    self.by_hand[picture] = name
+    k, row, clf = self.new.index(picture), None, self.clf
+    before = clf, dict(vars(clf)), self.bank, [*self.new], {*self.checked}, {**self.by_hand}
+    if name == clf.none_label_: self.checked.add(picture)
+    else:
+        row = self.rows[self.row_names().index(name)]          # the first of that name
+        if self.none_of_these and not clf.none_of_these: self.clf = None    # it may be learned now
+        else: clf.partial_fit([picture], [name])
+        del self.new[k]
+        self.bank = self.bank.take([i for i in range(len(self.bank.whole)) if i != k])
+        row['pictures'].append(picture)
+        self.by_hand[picture] = name
+    self.before = picture, row, before
+    if row is None: self.did = f'{picture.name} is none of these'
+    else:
+        n = len(self.named()[name])
+        self.did = f'{picture.name} is now an example of {name}, {n} picture{"s"*(n > 1)}'
+    return self.did
+
+@patch
+def undo(self:Visit)->str: # what it did
+    "Takes back the last correction; `ValueError` where classes or new pictures have changed since"
+    if self.before is None: raise ValueError('there is no correction to be taken back')
+    picture, row, before = self.before
+    self.clf, known, self.bank, self.new, self.checked, self.by_hand = before
+    vars(self.clf).clear()
+    vars(self.clf).update(known)
+    if row: row['pictures'].remove(picture)
+    self.before, self.did = None, f'{picture.name} is a new picture again'
+    return self.did
 
 # %% ../../nbs/app/visit.ipynb #8623948c
 @patch
-def part_at(self:Visit,
-    picture, # one of `new`
-    x:float, # of the point, 0 at the left to 1 at the right
-    y:float, # 0 at the top to 1 at the bottom
-)->int:
-    "The part of a picture whose middle is nearest to a point"
-    boxes = self.bank.boxes[self.new.index(picture)].cpu().numpy()
-    middles = boxes[:, :2] + boxes[:, 2:]/2
-    return int(np.square(middles - [y, x]).sum(1).argmin())
-
-def _framed(image, box):
-    "A picture, 240 pixels high, with one part in a frame"
-    image = image.resize((240*image.width//image.height, 240))
-    top, left, h, w = box.cpu().numpy()*np.tile([image.height, image.width], 2)
-    draw, corners = ImageDraw.Draw(image), (left, top, left + w - 1, top + h - 1)
-    for colour, width in (('white', 6), ('#d4380d', 4)):
-        draw.rectangle(corners, outline=colour, width=width)
-    return image
-
-@patch
 def why(self:Visit,
     picture, # one of `new`
-    part:int=None, # of its parts; None: the one that adds most to the nearest picture
-)->tuple: # the part, the picture with it, `[(picture, caption)]`, and what pairs add `(k, n, m)`
-    "The part of a picture, and where it matches in all pictures of the two best classes"
-    clf, query = self.clf, self.bank.take([self.new.index(picture)])
-    order, labels = clf.answers([query])[0][0].argsort()[::-1], clf.bank_.labels
-    rows = np.concatenate([np.flatnonzero(labels == c) for c in order[:2]])
-    scores, worth = clf.compare(query, rows)
-    if part is None: part = worth[scores.argmax()].sum(1).argmax().item()
-    beside = []
-    for row, score, pairs in zip(rows, scores, worth):
-        share = 100*(pairs[part].sum()/pairs.sum()).item()
-        box = clf.bank_.boxes[row][pairs[part].argmax()]
-        caption = f'{clf.classes_[labels[row]]}: {score:.2f}, part {share:.0f} %'
-        beside.append((_framed(clf.shown(clf.pictures_[row]), box), caption))
-    return part, _framed(clf.shown(picture), query.boxes[0, part]), beside, worth.cpu().numpy()
+)->Path: # of a PNG
+    "What decided about it, as `FewShotClassifier.explain` draws it"
+    file = self.folder/'why.png'
+    self.clf.explain(picture).savefig(file, dpi=110)
+    return file
 
 @patch
 def mistakes(self:Visit)->list: # as `FewShotClassifier.review`
@@ -300,7 +308,9 @@ def take_along(self:Visit)->Path: # of a zip
     folders = folder_names([*names, self.clf.none_label_])
     with zipfile.ZipFile(file, 'w') as packed:
         for name, paths in self.named().items():
-            for path in paths: packed.write(path, f'classes/{folders[name]}/{path.name}')
+            for path in paths:
+                packed.write(path, f'classes/{folders[name]}/{path.name}')
+                if path in self.by_hand: packed.write(path, f'sorted/{folders[name]}/{path.name}')
         for o in answers:
             packed.write(o['picture'], f'sorted/{folders[o["label"]]}/{o["picture"].name}')
         packed.writestr('answers.csv', '\ufeff' + table)     # for spreadsheets: UTF-8

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .options import check_out, command_line, data_and_presets, data_options
 from .options import given_options, load_data, make_command, names_encoder
-from .options import option_limits, options_as_before, single_settings
+from .options import option_limits, options_as_before, setting_values, single_settings
 from ..core.files import cell_text, results_folder, shown_path, user_path
 from ..core.models import is_our_model
 from ..training.presets import choose_preset, is_finished, Preset, read_run
@@ -60,6 +60,7 @@ def _train(options):
                                           owner=f'the run in {repeated}')
     options = dict(data='glyphs') | options
     check_out(options, line)
+    from fcam.episodes import Task
     from fcam.learner import fcam_learner                       # and with it torch: seconds
     from fcam.runs.record import machine, named_device
     from fcam.runs.run import Run, StageProgress
@@ -76,6 +77,8 @@ def _train(options):
             device=device, seed=facts['seed'], folder=folder, cbs=StageProgress(log),
             precision=facts['precision'], start=start)
         log.line(f'training on {device} in {learn.precision}')
+        if options.get('preset') == 'tiny': log.line('the preset tiny shows in a minute that all '
+            f'works, and learns little: chance is {100/Task().fitting(data.test).n_way:.0f} %')
         if learn.resumed: log.line('going on after epoch {epoch} of {n_epochs} of {stage}'
                                    .format(**learn.resumed))
         return Run(learn, log, **facts).train(every='table' in options)
@@ -308,16 +311,20 @@ def _predict(clf, paths, folder, words, notes):
                          'named rightly', always=True)
     for one in said: log.line(str(one.message), always=True)
     explained = [row['image'] for row in rows[:words.get('figures', 20)]]
+    some = f' of the first {len(explained)} of {len(rows)} images (--figures says how many)'
+    if explained: log.line(f'figures of what decided{some*(len(rows) > len(explained))} are '
+                           f'being drawn into {shown_path(folder)}')
     for i, path in enumerate(explained):
         name = re.sub(r'[^\w.-]+', '_', Path(path).stem)[:60]
         record.keep_figure(f'{i + 1:03d}-{name}.png', lambda: clf.explain(path))
         log.status(f'figure {i + 1} of {len(explained)}')
-    if len(rows) > len(explained) > 0: log.line(f'figures of the first {len(explained)} '
-        f'of {len(rows)} images: --figures says how many')
     record.end()
     return rows, [f'{paths[i]}: {reason}' for i, reason in broken.items()]
 
 # %% ../../nbs/commands/commands.ipynb #94568072
-train_command = make_command(fcam_train, data_and_presets(), option_limits)
-eval_command = make_command(fcam_eval, option_limits['baseline'].listing(), option_limits)
+train_command = make_command(fcam_train, data_and_presets(), option_limits,
+    'data download preset set device out resume quiet', setting_values())
+eval_command = make_command(fcam_eval, '', option_limits,
+    'data download n_shot n_episodes baseline table device out',
+    option_limits['baseline'].listing())
 predict_command = make_command(fcam_predict, option_limits['rule'].listing(), option_limits)

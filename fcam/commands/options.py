@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['benchmarks', 'option_limits', 'prepare_process', 'make_command', 'RuleName', 'listing', 'check_data', 'load_data',
            'names_encoder', 'given_options', 'check_out', 'data_options', 'command_line', 'options_as_before',
-           'single_settings', 'data_and_presets']
+           'single_settings', 'data_and_presets', 'setting_values']
 
 # %% ../../nbs/commands/options.ipynb #a6c57254
 import ast
@@ -86,9 +86,12 @@ def make_command(
     func:callable, # parameters with defaults become options, others arguments; a `list` takes many
     epilog:str='', # lists that are printed below the options
     limits:dict=None, # of options: intervals or words by name; those of settings are known
+    first:str='', # the options that `--help` shows, the others by `--help_all`; default: all
+    more:str='', # lists that are printed by `--help_all` alone
 )->click.Command:
     "A command of click, made from the signature and the comments of a function"
-    limits = {field.name: field.metadata['limits'] for field in fields(Preset)} | (limits or {})
+    given, limits = limits, {field.name: field.metadata['limits'] for field in fields(Preset)}
+    limits |= given or {}
     parameters, described = [], []
     for name, p in docments(func, full=True, returns=False).items():
         kind, help = p['anno'], str(p['docment'] or '').replace('`', '')
@@ -100,7 +103,14 @@ def make_command(
         else:
             form = dict(is_flag=True) if kind is bool else dict(multiple=many, **form)
             if len(getattr(form.get('type'), 'choices', ())) > 6: form['metavar'] = 'NAME' # a list
-            parameters.append(click.Option([f'--{name}'], help=help, **form))
+            hidden = bool(first) and name not in first.split()
+            parameters.append(click.Option([f'--{name}'], help=help, hidden=hidden, **form))
+    def show_all(context, _, asked):
+        if not asked: return
+        click.echo(make_command(func, f'{epilog}\n\n{more}', given).get_help(context))
+        context.exit()
+    if first: parameters.append(click.Option(['--help_all'], is_flag=True, is_eager=True,
+        expose_value=False, callback=show_all, help='Show all options and what they may be.'))
     def run(**options):
         prepare_process()
         for name, value in options.items():
@@ -295,17 +305,20 @@ def single_settings(
 
 # %% ../../nbs/commands/options.ipynb #e4ad0805
 def data_and_presets()->str:
-    "A line for each benchmark, each preset, and each setting with what it may be"
+    "A line for each benchmark and each preset"
     def sizes(p):
         stages = p.warmup_epochs, p.calibration_epochs, p.module_epochs, p.joint_epochs
         return (f'ResNet12 of width {p.width}, {p.n_patches} patches of {p.patch_size} pixels, '
                 f'{" + ".join(map(str, stages))} epochs')
+    data = {name: what for name, (_, what) in benchmarks.items()}
+    data['FOLDER'] = 'class folders, or train, val and test folders of them'
+    return '\n\n'.join([listing('data', data),
+        listing('presets', {name: sizes(p) for name, p in presets.items()})])
+
+def setting_values()->str:
+    "A line for each setting with what it may be"
     def values(limits):
         if limits is None: return 'true or false'
         return f'in {limits}' if isinstance(limits, str) else ', '.join(limits)
-    data = {name: what for name, (_, what) in benchmarks.items()}
-    data['FOLDER'] = 'class folders, or train, val and test folders of them'
-    settings = {field.name: values(field.metadata['limits']) for field in fields(Preset)}
-    return '\n\n'.join([listing('data', data),
-        listing('presets', {name: sizes(p) for name, p in presets.items()}),
-        listing('settings, for --set', settings)])
+    return listing('settings, for --set',
+                   {field.name: values(field.metadata['limits']) for field in fields(Preset)})
