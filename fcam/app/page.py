@@ -69,14 +69,14 @@ def why_values(
 )->dict: # name of a part of the page to its value
     "What the page shows of the chosen picture, and of the last correction"
     known = next((o for o in visit.answers if o['picture'] == visit.chosen), None)
-    values = dict(answer='', bars=None, figure=None, names=[], did=visit.did)
+    values = dict(answer='', figure=None, names=[], did=visit.did)
     if known is None: return values
     best = max(known['probs'], key=known['probs'].get)
     label = f'none of these (the nearest is {best})' if known['none_of_these'] else best
     names = [name for name in visit.named() if known['none_of_these'] or name != best]
     if visit.clf.threshold_ is not None and not known['none_of_these']:
         names.append(visit.clf.none_label_)
-    return values | dict(answer=f'{visit.chosen.name}: {label}', bars=known['probs'], names=names,
+    return values | dict(answer=f'{visit.chosen.name}: {label}', names=names,
                          figure=str(visit.why(visit.chosen)))
 
 # %% ../../nbs/app/page.ipynb #da2627d8
@@ -156,7 +156,7 @@ class _Page:
         self.outputs = [self.version, self.turn, self.status, self.check, self.sure, self.only,
                         self.trust, self.details, self.lines, self.example, self.own,
                         self.found, self.about]
-        self.reasons = [self.answer, self.bars, self.figure, self.right, self.label, self.did,
+        self.reasons = [self.answer, self.figure, self.right, self.label, self.did,
                         self.undo]
         self.connect()
     def add_classes(self):
@@ -247,9 +247,7 @@ class _Page:
             self.did = gr.Textbox(label='Your last correction', interactive=False, elem_id='did',
                                   scale=3, min_width=180, visible=False)
             self.undo = gr.Button('Undo', size='sm', min_width=70, visible=False, elem_id='undo')
-        self.bars = gr.Label(label='Probabilities', show_heading=False, elem_id='bars',
-                             num_top_classes=4)
-        self.figure = gr.Image(label='What decided', interactive=False, type='filepath',
+        self.figure = gr.Image(show_label=False, interactive=False, type='filepath',
             buttons=['fullscreen'], elem_id='figure',
             alt_text='the parts of the chosen picture that match those of known pictures')
     def add_more(self, encoder):
@@ -288,7 +286,7 @@ class _Page:
         with (visit := self.visit(key)).lock:
             found = why_values(visit)
             is_chosen = bool(found['answer'])
-            return [found['answer'], found['bars'], found['figure'],
+            return [found['answer'], found['figure'],
                     gr.Button(interactive=is_chosen),
                     gr.Dropdown(found['names'], value=None, interactive=is_chosen),
                     gr.Textbox(found['did'], visible=bool(found['did'])),

@@ -258,7 +258,7 @@ def why(self:Visit,
 )->Path: # of a PNG
     "What decided about it, as `FewShotClassifier.explain` draws it"
     file = self.folder/'why.png'
-    self.clf.explain(picture).savefig(file, dpi=110)
+    self.clf.explain(picture, n_pictures=1).savefig(file, dpi=110)
     return file
 
 @patch
