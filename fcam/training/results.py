@@ -17,7 +17,7 @@ from pandas import DataFrame
 from ..classifiers.rules import Rule
 from ..classifiers.scores import named_rule
 from ..core.checks import check_count
-from ..core.distributed import with_bar
+from ..core.progress import with_bar
 from ..core.files import user_path
 from ..encoders.named import weights_checksum
 from ..episodes import Task
