@@ -55,8 +55,10 @@ def check_switch(
 precisions = 'auto', 'float32', 'bfloat16', 'float16'
 crop_rules = 'independent', 'grid'
 soft_targets = 'teacher', 'label', 'none'
-paper_size, paper_scale, paper_ratio = 84, (0.08, 1.), (3/4, 4/3)   # pixels, area, width/height
-paper_temperature, paper_n_test = 12.5, (5000, 600)  # of scores; tasks of one shot, of more
+paper_size = 84 # side of a patch in pixels
+paper_scale, paper_ratio = (0.08, 1.), (3/4, 4/3) # of crops: area, width by height
+paper_temperature = 12.5 # factor on the scores
+paper_n_test = 5000, 600 # test tasks of one shot, of more
 
 def check_choice(
     name:str, # of the setting

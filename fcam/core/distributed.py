@@ -93,7 +93,7 @@ def equal_buffers(
 def with_sync_norms(
     model:nn.Module, # any network
 )->nn.Module: # a copy, whose parameters and buffers are those of the model
-    "The same with `nn.SyncBatchNorm` layers: statistics are those of the whole batch, over all ranks"
+    "The same with `nn.SyncBatchNorm` layers, whose statistics are those of all ranks"
     tensors = {id(o): o for o in (*model.parameters(), *model.buffers())}
     return nn.SyncBatchNorm.convert_sync_batchnorm(deepcopy(model, tensors))
 

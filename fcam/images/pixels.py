@@ -199,7 +199,7 @@ def measure_image(
         return bottom - top, right - left
 
 # %% ../../nbs/images/pixels.ipynb #b8b8d08c
-_NARROWEST = math.sqrt(paper_scale[0]*paper_ratio[0])   # width of the narrowest crop, fraction of the area's root
+_NARROWEST = math.sqrt(paper_scale[0]*paper_ratio[0])   # width of a crop, of the area's root
 
 def enough_pixels(
     size:int, # side of a patch in pixels

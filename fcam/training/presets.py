@@ -83,7 +83,7 @@ class Preset:
     sharpness:float=_module(1., '[0, 1000]') # factor on the cosines in the softmax
     norm_power:float=_module(0., '[0, 100]') # power of the features' lengths there
     weights_lr:float=_module(0., '[0, 1000]') # of these two numbers; 0: not learned
-    score_temperature:float=_module(paper_temperature, '(0, 1000]') # on the scores, in loss and classifier
+    score_temperature:float=_module(paper_temperature, '(0, 1000]') # in loss and classifier
     crops:str=_module('independent', crop_rules) # meta-training and test: crops, or a grid
     n_iters:int=_module(50, '[1, 1000000]') # optimizer steps an epoch of meta-training
     n_tasks_per_step:int=_module(4, '[1, 1000]') # tasks whose mean gradient is a step's
