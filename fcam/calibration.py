@@ -96,7 +96,7 @@ class FeatureCalibration(Remembering, Callback):
     order,run_valid = 5,False
     remembered = 'epochs_done warmup_epochs started soft_loss _n_soft _soft_sum'.split()
     def __init__(self,
-        patches:RandomPatches=None, # `(*xb, n_patches=n) -> (batch, n, 3, h, w)`; None: 4, 84 px
+        patches:RandomPatches=None, # `(*xb, n_patches=n) -> (batch, n, 3, h, w)`; None: four
         n_hard:int=1, # l: patches an image for the cross-entropy, 0 < l < n_p
         soft_weight:float=0.1, # lambda, at least 0
         warmup_epochs:int=0, # epochs with the cross-entropy alone
@@ -106,7 +106,7 @@ class FeatureCalibration(Remembering, Callback):
         warmup_patches:callable=None, # as `patches`, in the warm-up; default: the same
         soft_loss_func:callable=None, # of logits, student and teacher; default: `cascade_kl` at T
     ):
-        patches = RandomPatches(n_patches=4, size=84) if patches is None else patches
+        patches = RandomPatches(n_patches=4) if patches is None else patches
         warmup_patches = patches if warmup_patches is None else warmup_patches
         soft_loss_func = soft_loss_func or partial(cascade_kl, temperature=class_temperature)
         if not 0 < n_hard < patches.n_patches: raise ValueError(f'n_hard is {n_hard} of '

@@ -29,7 +29,7 @@ from .classifiers.features import Features, kept_features
 from .classifiers.groups import picture_groups
 from .core.checks import check_count
 from .core.device import choose_device
-from .core.distributed import with_bar
+from .core.progress import with_bar
 from .core.files import user_path
 from .core.models import is_our_model
 from .encoders.named import load_encoder, named_encoder, NamedEncoder, weights_checksum

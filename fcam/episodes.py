@@ -16,6 +16,7 @@ from torch import nn, Tensor
 from torch.nn import functional as F
 
 from .core.checks import check_count, check_number, check_seed
+from .core.checks import paper_n_test, paper_temperature
 from .images.store import ImageStore
 
 # %% ../nbs/08_episodes.ipynb #6653d38f
@@ -88,7 +89,7 @@ class Task:
         if self.n_episodes is not None: check_count('n_episodes', self.n_episodes, '[1, 1000000]')
         check_seed(self.seed)
     def counted(self,
-        n_test:tuple=(5000, 600), # numbers of tasks for one shot and for more
+        n_test:tuple=paper_n_test, # numbers of tasks for one shot and for more
     )->'Task':
         "The same tasks; where their number is not given, it is that of `n_test`"
         if self.n_episodes is not None: return self
@@ -150,7 +151,7 @@ def _fit(tasks, proto, metric, eps, orders, score_temperature, lr):
 def structured_fc(
     support:Tensor, # `(..., n_way, n_shot, n, n_features)`; leading dimensions are tasks
     metric:nn.Module, # `metric(query, proto)`, or `metric(query, proto, eps)` if it has `pair_eps`
-    score_temperature:float=12.5, # factor on the scores in the cross-entropy
+    score_temperature:float=paper_temperature, # factor on the scores in the cross-entropy
     n_epochs:int=100, # passes over the support
     lr:float=1., # relative to the mean squared length of the patches of the task's mean prototypes
 )->Tensor: # `(..., n_way, n, n_features)`, no gradient

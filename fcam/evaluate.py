@@ -20,7 +20,8 @@ from .classifiers.rules import OfMetric, Rule, StructuredFC
 from .classifiers.scores import named_rule
 from .core.checks import check_count, check_seed
 from .core.device import autocast, choose_precision, eval_mode, megabytes
-from .core.distributed import gathered, n_ranks, rank, with_bar
+from .core.distributed import gathered, n_ranks, rank
+from .core.progress import with_bar
 from .episodes import Task, used_images
 from .images.store import ImageStore
 from .patches import named_generator, RandomPatches, Stream

@@ -19,14 +19,15 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from .core.checks import check_choice, check_count, check_number, crop_rules
+from .core.checks import paper_ratio, paper_scale, paper_size
 from .images.store import group_images, move, pad_images, split_images
 
 # %% ../nbs/03_patches.ipynb #74bd3945
 def random_boxes(
     sizes:Tensor, # `(b, 2)` integers, height and width of each image in pixels
     n_patches:int, # boxes for each image, >= 1
-    scale:tuple=(0.08, 1.), # smallest and largest area of a box, fraction of its image in (0, 1]
-    ratio:tuple=(3/4, 4/3), # smallest and largest width/height of a box
+    scale:tuple=paper_scale, # smallest and largest area of a box, fraction of its image in (0, 1]
+    ratio:tuple=paper_ratio, # smallest and largest width/height of a box
     generator:torch.Generator=None, # draws on its own device; None: that of the device of `sizes`
 )->Tensor: # `(b, n_patches, 4)` int64 on the device of `sizes`: top, left, height, width in pixels
     "Random boxes, distributed as torchvision's"
@@ -175,9 +176,9 @@ class RandomPatches:
     "Random patches of a batch of images, on their device; `ValueError` for settings out of range"
     def __init__(self,
         n_patches:int=25, # patches of an image (the paper's n), >= 1
-        size:int=84, # height and width of a patch in pixels
-        scale:tuple=(0.08, 1.), # smallest and largest area of a box, fraction of its image
-        ratio:tuple=(3/4, 4/3), # smallest and largest width/height of a box
+        size:int=paper_size, # height and width of a patch in pixels
+        scale:tuple=paper_scale, # smallest and largest area of a box, fraction of its image
+        ratio:tuple=paper_ratio, # smallest and largest width/height of a box
         flip:float=0.5, # probability of mirroring a patch left and right
         mean=None, # `(channels,)` subtracted from patches in [0, 1]; None: no normalisation
         std=None, # `(channels,)` > 0, what patches are then divided by

@@ -28,11 +28,8 @@ def test_table_lists_every_callback_with_its_order():
     assert listed == {name: c.order for name, c in callbacks().items()}
 
 def test_orders_of_fastai():
-    try: from fastai.distributed import DistributedTrainer
-    except ImportError: pytest.skip('fastai.distributed needs accelerate')
-    known = of_fastai | dict(DistributedTrainer=DistributedTrainer)
     listed = {name: order for name, (order, _, foreign) in table().items() if foreign}
-    assert listed == {name: c.order for name, c in known.items()}
+    assert listed == {name: c.order for name, c in of_fastai.items()}
 
 def test_callbacks_come_after_those_that_they_need():
     listed = table()

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 
 train = 'fcam_train --data {folder} --preset tiny --n-query=3 --out {out}'
 options = dict(
-    fcam_train=['--data', '--path', '--splits', '--split_seed', '--download', '--size', '--skip_broken', '--preset', '--width', '--n_query', '--warmup_epochs', '--calibration_epochs', '--module_epochs', '--joint_epochs',
+    fcam_train=['--data', '--path', '--splits', '--split_seed', '--download', '--size', '--skip_broken', '--preset', '--n_query', '--warmup_epochs', '--calibration_epochs', '--module_epochs', '--joint_epochs',
                 '--set', '--seed', '--device', '--precision', '--out', '--start', '--config', '--resume', '--table', '--quiet', '--version', 'mini_imagenet', 'tiny'],
     fcam_eval=['model', '--data', '--table', '--baseline', '--emd_episodes', '--n_way', '--n_shot', '--n_query', '--n_episodes', '--n_views', '--fresh', '--mirror', '--n_patches', '--crops', '--mean', '--allow_seen',
                '--seed', '--device', '--precision', '--out', '--quiet', '--version', 'simpleshot'],

@@ -13,7 +13,7 @@ from fastai.callback.training import GradientAccumulation
 from fcam.training.checkpoint import read_state
 from fcam.data import FewShotData
 from fcam.evaluate import Accuracy
-from fcam.core.distributed import join, leave, n_ranks, rank
+from fcam.core.distributed import gathered, join, n_ranks, rank
 from fcam.learner import fcam_learner, load_fcam
 from fcam.training.stages import EpisodeValidation
 from fcam.images.loaders import StoreLoader
@@ -44,7 +44,7 @@ def launched(folder, function, n=2):
         os.environ |= dict(RANK=f'{i}', LOCAL_RANK=f'{i}', WORLD_SIZE=f'{n}', MASTER_ADDR='127.0.0.1', MASTER_PORT=f'{port}')
         signal.alarm(200)                                      # where each waits for the other
         torch.save(function(), folder/f'{i}.pt')
-        leave()
+        gathered(None)                                         # nobody leaves while another computes
     ranks = []
     for i in range(n):
         ranks.append(os.fork())
@@ -206,7 +206,7 @@ def test_divides(data, tmp_path):
 
 def test_launcher(tmp_path):
     "The command of the notebook starts processes that find each other, on a CPU too"
-    (tmp_path/'script.py').write_text("from fcam.core.distributed import *\njoin('cpu')\nprint(gathered(rank()), flush=True)\nleave()\n")
+    (tmp_path/'script.py').write_text("from torch import distributed as dist\nfrom fcam.core.distributed import *\njoin('cpu')\nprint(gathered(rank()), flush=True)\ndist.destroy_process_group()\n")
     command = [shutil.which('accelerate', path=os.path.dirname(sys.executable)), 'launch', '--multi_gpu', '--num_processes', '2', 'script.py']
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stdout.count('[0, 1]') == 2, done.stdout + done.stderr

@@ -159,11 +159,11 @@ def test_interpreter(check):
 
 without_interpreter = '''
 import torch, warnings
-from fcam.transport.kernel import _kernel_works, kernel_applies
+from fcam.transport.kernel import _starts, kernel_applies
 assert not kernel_applies(torch.zeros(1, 3, 3), 'score')
 if not torch.cuda.is_available():
     with warnings.catch_warnings(record=True) as caught:
-        for m in (3, 3, 4): assert not _kernel_works(torch.device('cpu'), 3, m, 'score')
+        for m in (3, 3): assert not _starts(torch.device('cpu'), 3, m, 'score')
     assert len(caught) == 1 and 'slower PyTorch path' in str(caught[0].message)
 '''
 

@@ -93,7 +93,6 @@ def fcam_train(
     size:str=None, # shorter side of the images, pixels, or full; default: as large as crops need
     skip_broken:bool=False, # leave out image files that cannot be read, and count them
     preset:str=None, # settings by name; default: those of the benchmark, else quick
-    width:int=None, # of ResNet12; default: the preset's
     n_query:int=None, # query images a class in training; default: the preset's
     warmup_epochs:int=None, # default: the preset's
     calibration_epochs:int=None, # default: the preset's

@@ -14,7 +14,7 @@ from torch import nn, Tensor
 
 from ..classifiers.features import Features
 from ..core.checks import check_count
-from ..core.distributed import with_bar
+from ..core.progress import with_bar
 from .named import load_encoder, NamedEncoder
 from ..images.store import ImageStore
 

@@ -105,9 +105,9 @@ class NamedEncoder(nn.Module):
         own_size:int, # side at which it was trained
         preprocessing:dict, # `resize` (side in pixels), `interpolation`, `squash`, `mean`, `std`
         crops:RandomPatches, # how the crops of a local set are drawn
-        how:str='cells', # way to a local set: 'cells', 'crops' or 'both'
-        cells:int=5, # at most so many cells a side of a local set
-        pretrained:bool=True, # whether its weights are trained
+        how:str, # way to a local set: 'cells', 'crops' or 'both'
+        cells:int, # at most so many cells a side of a local set
+        pretrained:bool, # whether its weights are trained
         licence:str=None, # of the weights
     ):
         super().__init__()

@@ -21,7 +21,7 @@ import torch
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from ..core.checks import check_count
+from ..core.checks import check_count, paper_ratio, paper_scale, paper_size
 from ..core.files import check_regular
 
 # %% ../../nbs/images/pixels.ipynb #f5a45186
@@ -199,7 +199,7 @@ def measure_image(
         return bottom - top, right - left
 
 # %% ../../nbs/images/pixels.ipynb #b8b8d08c
-_NARROWEST = math.sqrt(0.08*3/4)        # width of the narrowest crop, fraction of the area's root
+_NARROWEST = math.sqrt(paper_scale[0]*paper_ratio[0])   # width of a crop, of the area's root
 
 def enough_pixels(
     size:int, # side of a patch in pixels
@@ -212,7 +212,7 @@ def reduction(
 )->int: # 1, 2, 4 or 8
     "By what factor an image is made smaller when it is read, so that every crop keeps its detail"
     crop = min(_NARROWEST*math.sqrt(size[0]*size[1]), *size)
-    return next((k for k in (8, 4, 2) if crop >= 2*84*k), 1)
+    return next((k for k in (8, 4, 2) if crop >= 2*paper_size*k), 1)
 
 # %% ../../nbs/images/pixels.ipynb #acf27f10
 def resized_size(

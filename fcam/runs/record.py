@@ -31,6 +31,8 @@ from ..evaluate import Accuracy
 from ..model import FCAM
 
 # %% ../../nbs/runs/record.ipynb #16b7de6e
+_clear = '\r\x1b[K' # to the beginning of the line in a terminal, and clears it
+
 class RunLog:
     "Prints what a command does to the terminal, and appends it to a file"
     def __init__(self,
@@ -40,7 +42,7 @@ class RunLog:
         self.path, self.quiet = path and Path(path), quiet
         if path and self.path.is_symlink(): self.path.unlink()  # what it leads to stays as it is
         self.silent = os.environ.get('RANK', '0') != '0'       # in all processes of a run but one
-        self.stream, self.width, self.rest = sys.stdout or open(os.devnull, 'w'), 0, ''
+        self.stream, self.rest = sys.stdout or open(os.devnull, 'w'), ''
     @property
     def in_terminal(self)->bool:
         "Whether a status would be seen"
@@ -61,10 +63,7 @@ class RunLog:
         text:str, # short; what does not fit is cut off
     ):
         "In a terminal shows `text` until the next status or line; elsewhere nothing"
-        if not self.in_terminal: return
-        text = text[:get_terminal_size().columns - 1]
-        self._print('\r' + text.ljust(self.width))
-        self.width = len(text)
+        if self.in_terminal: self._print(_clear + text[:get_terminal_size().columns - 1])
     def line(self,
         text:str='', # one or more lines
         printed:bool=True, # False: only for the file
@@ -77,10 +76,7 @@ class RunLog:
                 with open(self.path, 'a', encoding='utf-8', errors='backslashreplace') as file:
                     file.write(text + '\n')
             except OSError: pass
-        if not printed or self.quiet and not always: return
-        clear = '\r' + ' '*self.width + '\r' if self.width else ''
-        self.width = 0
-        self._print(f'{clear}{text}\n')
+        if printed and (always or not self.quiet): self._print(f'{_clear*self.in_terminal}{text}\n')
 
 # %% ../../nbs/runs/record.ipynb #5f75db4d
 def machine(

@@ -30,47 +30,37 @@ class StageProgress(Callback):
         log:RunLog, # prints and keeps the lines
     ): self.log = log
     def after_create(self):
-        if hasattr(self.learn, 'progress'): self.learn.remove_cb(self.learn.progress)
+        if hasattr(self, 'progress'): self.learn.remove_cb(self.progress)
         self.learn.logger = noop
     def before_fit(self):
         self.began = self.shown = time.time()
-        self.next_line, self.n_done, self.start, self.accuracy = self.began + 60, 0, None, ''
-    def before_epoch(self): self.epoch_began = time.time()
-    def before_batch(self):
-        if self.start is None: self.start = self.pct_train
+        self.next_line, self.n_done, self.accuracy = self.began + 60, 0, ''
+        self.start = self.first_epoch/self.n_epoch
+    def _say(self, text, with_line):
+        "With the time left; a line is in a terminal only for the file"
+        spent, done = time.time() - self.began, self.pct_train - self.start
+        left = timedelta(seconds=round(spent*(1 - self.pct_train)/done))
+        text = f'{self.stage}: epoch {self.epoch + 1} of {self.n_epoch}, {text}, left: {left}'
+        self.log.status(text)
+        if with_line: self.log.line(text, printed=not self.log.in_terminal)
+        if with_line: self.next_line = time.time() + 600       # in a long epoch
     def after_batch(self):
         if not self.training or time.time() - self.shown < 0.2: return
         self.shown, share = time.time(), self.pct_train*self.n_epoch - self.epoch
-        text = f'{self._epoch()}, {share:.0%}{self._left()}{self.accuracy}'
-        self.log.status(text)
-        if self.shown > self.next_line: self._line(text)
-    def _line(self, text):
-        "In a terminal only for the file; in a long epoch the next line comes after ten minutes"
-        self.next_line = time.time() + 600
-        self.log.line(text, printed=not self.log.in_terminal)
-    def _epoch(self): return f'{self.stage}: epoch {self.epoch + 1} of {self.n_epoch}'
-    def _left(self):
-        spent, done = time.time() - self.began, self.pct_train - self.start
-        seconds = spent*max(0, 1 - self.pct_train)/max(done, 1e-9)
-        return f', left: {timedelta(seconds=round(seconds))}'
+        self._say(f'{share:.0%}{self.accuracy}', with_line=self.shown > self.next_line)
     def after_epoch(self):
         "Prints loss, accuracy and time of an epoch"
-        self.n_done += 1
-        row = dict(zip(self.recorder.metric_names[1:-1], self.recorder.final_record))
-        left, self.accuracy = self._left(), f', validation {row["valid_accuracy"]:.2f} %'
-        self.log.status(self._epoch() + left + self.accuracy)
-        seconds = f', {time.time() - self.epoch_began:.0f} s'
-        self._line(f'{self._epoch()}, loss {row["train_loss"]:.3f}{self.accuracy}{seconds}{left}')
+        self.n_done, row = self.n_done + 1, self.history[-1]
+        self.accuracy = f', validation {row["valid_accuracy"]:.2f} %'
+        self._say(f'loss {row["train_loss"]:.3f}{self.accuracy}, {row["seconds"]:.0f} s', True)
     def after_fit(self):
         "Prints the time of the stage, and which weights it ends with"
         if not self.n_done: return
-        spent = timedelta(seconds=round(time.time() - self.began))
+        spent, best = timedelta(seconds=round(time.time() - self.began)), self.keep_best
         text = f'{self.stage}: {self.n_done} epoch{"s"*(self.n_done > 1)} in {spent}'
-        best = getattr(self.learn, 'keep_best', None)
-        if best and best.epoch_of_best:
-            text += f', kept epoch {best.epoch_of_best}: {best.accuracy.mean:.2f} %'
-        elif best:
-            text += f', each worse than its start ({best.accuracy.mean:.2f} %), whose weights stay'
+        accuracy = f'{best.accuracy.mean:.2f} %'
+        if best.epoch_of_best: text += f', kept epoch {best.epoch_of_best}: {accuracy}'
+        else: text += f', each worse than its start ({accuracy}), whose weights stay'
         self.log.line(text)
 
 # %% ../../nbs/runs/run.ipynb #e90dc82a

@@ -16,8 +16,8 @@ from pandas import DataFrame
 
 from ..classifiers.rules import Rule
 from ..classifiers.scores import named_rule
-from ..core.checks import check_count
-from ..core.distributed import with_bar
+from ..core.checks import check_count, paper_n_test
+from ..core.progress import with_bar
 from ..core.files import user_path
 from ..encoders.named import weights_checksum
 from ..episodes import Task
@@ -34,7 +34,7 @@ def result_tasks(
     n_episodes:tuple=None, # of each column, or one number for all; default: those of `n_test`
     n_query:int=15, # Q, fewer where a class has fewer images
     seed:int=0, # of episodes
-    n_test:tuple=(5000, 600), # numbers of episodes for one shot and for more
+    n_test:tuple=paper_n_test, # numbers of episodes for one shot and for more
 )->list: # of `Task`
     "The tasks of each column; `ValueError` where there is none"
     shots, counts, fewest = L(shots), L(n_episodes), int(store.labels.bincount().min())

@@ -30,6 +30,7 @@ from fastcore.foundation import L
 from torch import nn, Tensor
 
 from ..calibration import check_loss, FeatureCalibration, Remembering
+from ..core.checks import paper_temperature
 from ..core.device import autocast, check_precision
 from ..core.distributed import main_prints, n_ranks, several
 from ..data import FewShotData
@@ -310,7 +311,7 @@ class MetaModel(nn.Module):
         metric:nn.Module, # `metric(query, proto)`
         n_way:int=5, # N
         n_shot:int=1, # K
-        score_temperature:float=12.5, # on the scores
+        score_temperature:float=paper_temperature, # on the scores
         activation_checkpointing:bool=False, # the encoder computes activations twice, storing few
         encoder_eval:bool=False, # the encoder is in eval mode, whatever the mode of the rest
     ):
