@@ -21,7 +21,7 @@ from torch import nn
 from . import __version__
 from .classifiers.fitted import FittedRule
 from .classifiers.features import Features
-from .core.checks import check_seed
+from .core.checks import check_seed, paper_n_test, paper_temperature
 from .core.device import check_precision, choose_device, choose_precision
 from .core.files import save_tensors, user_path, write_json
 from .core.models import model_folder, read_config, read_tensors
@@ -43,9 +43,9 @@ class FCAM(nn.Module):
         encoder:nn.Module, # `(batch, 3, size, size) -> (batch, n_features)`
         metric:nn.Module, # `metric(query, proto)`, such as `AdaptiveMetric`
         patches:RandomPatches, # how an image becomes n patches; None for a frozen encoder
-        score_temperature:float=12.5, # factor on the scores
+        score_temperature:float=paper_temperature, # factor on the scores
         classes:dict=None, # names by set, `{'train': [...], 'valid': [...], 'test': [...]}`
-        n_test:tuple=(5000, 600), # episodes of `accuracy`: for one shot, for more
+        n_test:tuple=paper_n_test, # episodes of `accuracy`: for one shot, for more
         n_views:int=4, # draws of the patches of an image in `accuracy`
         sfc_epochs:int=100, # passes over the support in structured FC
         sfc_lr:float=1., # its learning rate, relative to the length of the features
