@@ -63,6 +63,7 @@ class FewShotClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.batch_size, self.cache, self.seed = batch_size, cache, seed
         self.none_of_these, self.device, self.verbose = none_of_these, device, verbose
     exponent_ = 0                                              # features are divided by 2**this
+    _embeds = property(lambda self: (self.encoder, self.how, self.cells, self.size))
     _n_features_out = property(lambda self: self.bank_.whole.shape[1])
     def __sklearn_is_fitted__(self): return hasattr(self, 'rule_')       # pictures of two classes
     def __sklearn_tags__(self):
@@ -87,6 +88,7 @@ def _prepare(self:FewShotClassifier):
         'are for encoders by name, and a model of ours has crops of its own: leave them out')
     check_count('batch_size', self.batch_size)
     self.check_settings(trained)
+    self.embeds_ = self._embeds
     self.weights_ = weights_checksum(self.encoder_, most=64)   # some of them: tells of changes
 
 # %% ../nbs/classify.ipynb #b191b8e1
@@ -265,6 +267,8 @@ def partial_fit(self:FewShotClassifier,
     before, first = dict(vars(self)), not hasattr(self, 'bank_')
     try:
         if first: self._prepare()
+        elif self.embeds_ != self._embeds: raise ValueError('encoder, how, cells or size is another '
+            'than that of the pictures that are there: set it back, or call fit with all pictures')
         return self._add(X, y, groups, first)
     except BaseException:
         vars(self).clear()
@@ -512,7 +516,7 @@ def load(cls:FewShotClassifier,
         self.fit_rule(self.bank_, encoder, groups, found=found, unlabelled=unlabelled)
         self.answers([self.bank_.take([0])]), self.report()    # what is made up fails here
     if not saved: self.n_features_in_ = d
-    self.weights_ = weights_checksum(encoder, most=64)
+    self.embeds_, self.weights_ = self._embeds, weights_checksum(encoder, most=64)
     return self
 
 # %% ../nbs/classify.ipynb #5a7ed010
