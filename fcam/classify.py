@@ -124,6 +124,7 @@ def _banks(self:FewShotClassifier, pictures, broken=None, kept=None):
 def _table(self:FewShotClassifier, X, *y, first=False):
     "The bank of a table of features, on the scale of `fit`, and labels or None"
     if np.ma.is_masked(X): raise ValueError('some features are masked: fill them')
+    if isinstance(X, torch.Tensor): X = X.detach().cpu().double()
     found = validate_data(self, X, *y, reset=first, dtype=np.float64)
     X, y = found if y else (found, None)
     if first: self.exponent_ = int(np.frexp(np.abs(X).max())[1])
@@ -135,7 +136,9 @@ def _table(self:FewShotClassifier, X, *y, first=False):
 @patch
 def _query(self:FewShotClassifier, X, broken=None):
     "The features of new pictures, batch by batch"
-    if isinstance(X, Features): return [X]
+    if isinstance(X, Features):
+        if X.whole.shape[1] == getattr(self, 'bank_', X).whole.shape[1]: return [X]
+        raise ValueError('X holds features of another encoder: give those of embed, or pictures')
     if self.encoder_ is not None: return self._banks(given_pictures(X), broken)
     return [self._table(X, first=not hasattr(self, 'bank_'))[0]]
 

@@ -263,6 +263,18 @@ except ValueError as error: print(error)"""
     done = subprocess.run([sys.executable, '-c', code, str(tmp_path/'saved')], timeout=60, capture_output=True, text=True)
     assert 'is a pipe, a socket or a device' in done.stdout
 
+def test_pipes_are_no_records(tmp_path):
+    for name in 'result.json', 'config.json': os.mkfifo(tmp_path/name)
+    code = """import sys
+from pathlib import Path
+from fcam.core.models import read_config
+from fcam.training.presets import read_run
+for function, path in (read_run, sys.argv[1] + '/result.json'), (read_config, Path(sys.argv[1])):
+    try: function(path)
+    except ValueError as error: print(error)
+print(2)"""
+    assert within(20, code, tmp_path) == '2'
+
 def test_a_very_deep_tree_is_refused_at_once(folder):
     here, begin = os.getcwd(), time.time()
     try:
@@ -435,7 +447,7 @@ def test_what_is_no_picture_is_named():
     refused(lambda: clf.explain(colours()['red'][0], n_pictures=0), 'n_pictures is 0')
     query = clf.embed(colours()['red'][:1])
     refused(lambda: small().compare(query, [0]), 'call fit before')
-    refused(lambda: small().fit(colours()['red'], [['a'], ['b', 'c'], ['a'], ['b']]))
+    refused(lambda: small().fit(colours()['red'], [['a'], ['b', 'c'], ['a'], ['b']]), "the label ['a'] is neither text nor a number")
 
 def test_settings_of_the_encoder_between_fit_and_partial_fit(tmp_path):
     clf = small().fit(colours())
@@ -520,3 +532,30 @@ def test_masses_as_numbers_have_the_precision_of_the_cost(kind):
     assert not said(lambda: found.append(sinkhorn(cost, kind(masses), kind(masses), 0.1, max_iter=100)))
     assert (found[0].sum(0) - torch.tensor(masses, dtype=torch.float64)).abs().max() < 1e-9
     for wrong in 1.5, '3', 0: refused(lambda: sinkhorn(cost, masses, masses, 0.1, max_iter=wrong), 'max_iter')
+
+# ---- other trials
+
+def test_features_that_are_tensors():
+    x, y = table()
+    tensor = torch.tensor(x, requires_grad=True)
+    assert np.allclose(features().fit(tensor, y).predict_proba(tensor), features().fit(x, y).predict_proba(x))
+    assert features().fit(tensor.bfloat16(), y).score(tensor.bfloat16(), y) == 1
+
+def test_folders_that_hold_no_classifier(folder):
+    for wrong in folder, folder/'nowhere', folder/'red'/'0.png', 'cifar_fs': refused(lambda: FewShotClassifier.load(wrong), 'holds no classifier.json: give the folder', errors=FileNotFoundError)
+
+@pytest.mark.parametrize('wrong', [5, None, b'folder', ['folder']], ids=repr)
+def test_what_is_no_path_is_named(wrong):
+    clf = features().fit(*table())
+    for function in clf.save, FewShotClassifier.load: refused(lambda: function(wrong), f'{wrong!r} is no path')
+
+def test_pictures_that_are_not_there():
+    clf = small().fit(colours())
+    for wrong in Image.new('RGB', (0, 0)), Image.new('RGB', (0, 5)): refused(lambda: clf.predict([wrong]), 'leave it out')
+    for wrong in 'https://example.org/a.png', ['https://example.org/a.png']: refused(lambda: clf.predict(wrong), 'fetch it first', errors=FileNotFoundError)
+    refused(lambda: clf.predict('nowhere.png'), "no image file 'nowhere.png'", errors=FileNotFoundError)
+
+def test_features_of_another_classifier():
+    clf, x = small().fit(colours()), features().fit(*table())
+    refused(lambda: clf.predict(x.embed(table()[0])), 'features of another encoder')
+    assert clf.predict(clf.embed(colours()['red'])).tolist() == ['red']*4
