@@ -28,7 +28,7 @@ from .classifiers.fitted import FittedRule
 from .classifiers.saved import found_names, read_classifier, refusing, write_classifier
 from .classifiers.features import Features, kept_features
 from .classifiers.groups import picture_groups
-from .core.checks import check_count
+from .core.checks import check_count, check_switch
 from .core.device import choose_device
 from .core.distributed import with_bar
 from .core.files import user_path
@@ -87,6 +87,7 @@ def _prepare(self:FewShotClassifier):
     if trained and (self.size is not None or self.how == 'both'): raise ValueError('size and how '
         'are for encoders by name, and a model of ours has crops of its own: leave them out')
     check_count('batch_size', self.batch_size)
+    if self.whiten is not None: check_switch('whiten', self.whiten)
     self.check_settings(trained)
     self.embeds_ = self._embeds
     self.weights_ = weights_checksum(self.encoder_, most=64)   # some of them: tells of changes

@@ -549,6 +549,10 @@ def test_what_is_no_path_is_named(wrong):
     clf = features().fit(*table())
     for function in clf.save, FewShotClassifier.load: refused(lambda: function(wrong), f'{wrong!r} is no path')
 
+def test_whitening_is_a_switch():
+    for wrong in 'no', 0: refused(lambda: features(whiten=wrong).fit(*table()), f'whiten is {wrong!r}')
+    assert not features(whiten=False).fit(*table()).whiten_
+
 def test_pictures_that_are_not_there():
     clf = small().fit(colours())
     for wrong in Image.new('RGB', (0, 0)), Image.new('RGB', (0, 5)): refused(lambda: clf.predict([wrong]), 'leave it out')
