@@ -271,8 +271,8 @@ def partial_fit(self:FewShotClassifier,
     before, first = dict(vars(self)), not hasattr(self, 'bank_')
     try:
         if first: self._prepare()
-        elif self.embeds_ != self._embeds: raise ValueError('encoder, how, cells or size is another '
-            'than that of the pictures that are there: set it back, or call fit with all pictures')
+        elif self.embeds_ != self._embeds: raise ValueError(
+            'encoder, how, cells or size was changed after fit: set it back, or call fit for all')
         return self._add(X, y, groups, first)
     except BaseException:
         vars(self).clear()

@@ -134,7 +134,8 @@ def _run(options):
     seeds, out = max((one.seeds for one in reports), key=len), shown_path(reports[0].lab.folder)
     try:
         if options.get('jobs', 1) > 1:
-            Parallel(options['jobs'])(delayed(_measure)(options, seed, os.getpid()) for seed in seeds)
+            measure, own = delayed(_measure), os.getpid()
+            Parallel(options['jobs'])(measure(options, seed, own) for seed in seeds)
         for report in reports:
             report.run()
             if report.rows: log.line('\n' + report.path.read_text(encoding='utf-8'), always=True)
