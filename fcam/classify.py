@@ -16,7 +16,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
-from PIL import Image
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin
 from sklearn.base import TransformerMixin
@@ -382,69 +381,6 @@ def transform(self:FewShotClassifier,
     "The features of each picture as a whole, as the encoder gives them"
     check_is_fitted(self)
     return np.concatenate([bank.whole.cpu().numpy() for bank in self._query(X)])
-
-# %% ../nbs/classify.ipynb #57fe6e26
-@patch
-def shown(self:FewShotClassifier,
-    picture, # of any kind that `load_image` takes
-)->Image.Image: # 120 pixels high and at most four times as wide
-    "A picture as the encoder sees it"
-    image = self.encoder_.shown(load_image(picture, self.encoder_.enough))
-    return image.resize((min(480, max(1, 120*image.width//image.height)), 120))
-
-@patch
-def explain(self:FewShotClassifier,
-    picture, # of any kind that `load_image` takes
-    n_pictures:int=30, # of a class, at most: those that are nearest as a whole
-): # a Matplotlib figure
-    "The parts that match, in the pictures of the two best classes; `ValueError` for features alone"
-    check_is_fitted(self)
-    check_count('n_pictures', n_pictures)
-    if self.encoder_ is None: raise ValueError(
-        'features have no parts to be shown: give FewShotClassifier an encoder, and fit pictures')
-    from matplotlib import pyplot as plt
-    from fcam.core.plots import drawable, plot_match
-    one, *others = given_pictures(picture)
-    if others: raise ValueError(f'explain takes one picture, and here are {1 + len(others)}')
-    image, bank = load_image(one, self.encoder_.enough), self.bank_
-    query = self.embed([image])
-    probs, unknown = self.answers([query])
-    order = probs[0].argsort()[::-1]
-    near = F.cosine_similarity(query.whole, bank.whole).cpu().numpy()
-    groups = [np.flatnonzero(bank.labels == c) for c in order[:2]]
-    groups = [np.sort(group[np.argsort(-near[group])[:n_pictures]]) for group in groups]
-    rows, heights = np.concatenate(groups), [-(-len(group)//3) for group in groups]
-    scores, worth = self.compare(query, rows)
-    n_rows = 1 + sum(heights)
-    fig, axes = plt.subplots(n_rows, 3, figsize=(9, 1.9*n_rows), layout='constrained')
-    for ax in axes.flat: ax.set_axis_off()
-    shown, best = np.asarray(self.shown(image)), order[:10]
-    axes[0, 0].imshow(shown)
-    names = [f'{name:.20}' for name in drawable(self.classes_)]
-    answer = self.none_label_ if unknown[0] else names[best[0]]
-    axes[0, 0].set_title(f'answer: {answer}\nrule: {self.rule_}', fontsize=9, parse_math=False)
-    axes[0, 1].set_axis_on()
-    axes[0, 1].barh(range(len(best)), probs[0, best], color='tab:gray')
-    axes[0, 1].set_yticks(range(len(best)), [names[c] for c in best], fontsize=8,
-                          parse_math=False)
-    axes[0, 1].invert_yaxis()
-    axes[0, 1].set(xlim=(0, 1), xlabel='probability')
-    first, second = axes[1:1 + heights[0]], axes[1 + heights[0]:]    # a class begins a row
-    places = [*first.flat[:len(groups[0])], *second.flat]
-    for ax, k, row in zip(places, range(len(rows)), rows):
-        pairs, left = [], worth[k].clone()
-        for _ in range(min(3, *left.shape)):                    # pairs of parts for each picture
-            pair = divmod(left.argmax().item(), left.shape[1])
-            pairs.append(pair)
-            left[pair[0]] = left[:, pair[1]] = -1
-        title = f'{names[bank.labels[row]]}: similarity {scores[k]:.2f}'
-        try: other = np.asarray(self.shown(self.pictures_[row]))
-        except (OSError, ValueError):
-            title += ' (the picture is not there)'
-            other, pairs = np.full_like(shown, 235), []
-        plot_match((shown, other), (query.boxes[0], bank.boxes[row]), pairs, title, ax=ax)
-    plt.close(fig)                                              # or a notebook would show it twice
-    return fig
 
 # %% ../nbs/classify.ipynb #35207db4
 @patch

@@ -65,7 +65,7 @@ class FCAMLearner(ResumingLearner):
         self.data, self.preset, self.precision, self.frozen = data, preset, precision, frozen
         self.seed, self.own_cbs, self.device = seed, _callbacks(cbs), choose_device(device)
         self.history, self.stages, self.settings = [], {}, {}
-        self.folder = self.lock = self.facts = self.resumed = self.initial_weights = None
+        self.folder = self.run_lock = self.facts = self.resumed = self.initial_weights = None
         self.patches = patches_of(data, preset, preset.n_patches, crops=preset.crops)
         here = stages[2:] if frozen else stages
         self.stage = next((stage for stage in here if preset.n_epochs(stage)), here[0])
@@ -87,6 +87,9 @@ class FCAMLearner(ResumingLearner):
         for name, value in self._parts(before, preset).items(): setattr(self, name, value)
         self.add_cbs(self.of_stage)
         for cb in self.of_stage: cb('after_create')
+    def validate(self)->list: # of one number, in percent
+        "The accuracy of the current weights on tasks of the validation classes"
+        return [self.episode_validation.score().mean]
     def predict(self, *args, **kwargs): raise NotImplementedError(
         'training and new classes differ: call learn.classifier(support).predict(image), or '
         'learn.evaluate(n_views=...) and learn.results() for accuracies')
@@ -158,7 +161,7 @@ def fcam_learner(
         precision = from_main(lambda: choose_precision(facts['precision'], device))
         learn = FCAMLearner(data, encoder, preset, device=device, cbs=cbs, precision=precision,
                             frozen=frozen, seed=seed, start=begun)
-        learn.initial_weights, learn.folder, learn.lock = facts['start'], path, lock
+        learn.initial_weights, learn.folder, learn.run_lock = facts['start'], path, lock
         learn.facts = facts | dict(precision=precision)
         if known: _restore(learn, known)
     except BaseException:
@@ -367,7 +370,7 @@ def _restore(learn, folders):
 @patch
 def release(self:FCAMLearner):
     "Lets another process have the folder"
-    if self.lock: self.lock.release()
+    if self.run_lock: self.run_lock.release()
 
 # %% ../nbs/11_learner.ipynb #ddde5ed7
 @patch

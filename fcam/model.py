@@ -22,14 +22,15 @@ from . import __version__
 from .classifiers.fitted import FittedRule
 from .classifiers.features import Features
 from .core.checks import check_seed
-from .core.device import check_precision, choose_device, choose_precision, eval_mode
+from .core.device import check_precision, choose_device, choose_precision
 from .core.files import save_tensors, user_path, write_json
 from .core.models import model_folder, read_config, read_tensors
 from .encoder import n_features_of, ResNet12
 from .encoders.cells import cells_of, frozen_encoder, Projection
 from .encoders.named import NamedEncoder, weights_checksum
-from .episodes import image_lists, Task
+from .episodes import Task
 from .evaluate import Accuracy, embed, evaluate, FeatureBank
+from .images.folders import check_labels, given_classes, given_pictures
 from .images.pixels import channels_first, enough_pixels, load_image, shrink_image
 from .images.store import ImageStore
 from .metric import AdaptiveMetric, CosineMetric, EMDMetric, EuclideanMetric
@@ -288,58 +289,38 @@ class Classifier(FittedRule):
     "Tells classes apart by a few images each (paper, equation (1)); `ValueError` for bad support"
     def __init__(self,
         model:FCAM, # the trained model
-        support:dict, # `{class: [images]}`, images of any kind that `load_image` takes
+        support:dict, # `{class: [images]}`, images of any kind that `load_image` takes; or a folder
         structured:bool=None, # structured FC; default: where classes have equally many images
         seed:int=0, # of the crops, and of what is held out
     ):
-        support = image_lists(support)
-        names = [name for name, images in support.items() for _ in images]
+        pictures, names, *_ = given_classes(support, None)
+        check_labels(names)
         classes, labels, counts = np.unique(names, return_inverse=True, return_counts=True)
+        if len(classes) < 2: raise ValueError(
+            f'the support has classes {classes.tolist()}: give pictures of two classes or more')
         if structured is None: structured = len(set(counts)) == 1
-        self.model, self.support, self.seed = model, list(support), check_seed(seed)
-        self.rule = 'structured_fc' if structured else 'metric'
-        self.images = [load_image(image, model.enough)
-                       for images in support.values() for image in images]
-        self.classes = classes.tolist()                        # sorted, as scikit-learn does
-        self.fit_rule(model.embed(self.images, seed)._replace(labels=labels), model)
+        self.seed, self.rule = check_seed(seed), 'structured_fc' if structured else 'metric'
+        self.pictures_ = [load_image(picture, model.enough) for picture in pictures]
+        self.classes_, self.support = classes, list(dict.fromkeys(names))
+        self.fit_rule(model.embed(self.pictures_, seed)._replace(labels=labels), model)
 
 @patch
 def predict(self:Classifier,
     image, # of any kind that `load_image` takes
 )->tuple: # the class, and `{class: probability}`
     "The most probable class of one image, and all probabilities (paper, equation (1))"
-    if isinstance(image, (list, tuple, dict)) or getattr(image, 'ndim', 3) == 4: raise ValueError(
-        f'{type(image).__name__} of images: give one, and call this for each')
-    answers, _ = self.answers([self.model.embed([image], self.seed)])
-    found = dict(zip(self.classes, answers[0].tolist()))
+    one, *others = given_pictures(image)
+    if others: raise ValueError(f'predict takes one image, and here are {1 + len(others)}: '
+                                'call it for each')
+    (answer,), _ = self.answers([self.encoder_.embed([one], self.seed)])
+    found = dict(zip(self.classes_.tolist(), answer.tolist()))
     probs = {name: found[name] for name in self.support}
     return max(probs, key=probs.get), probs
-
-# %% ../nbs/10_model.ipynb #18caaeca
-@patch
-def explain(self:Classifier,
-    image, # of any kind that `load_image` takes
-): # a Matplotlib figure
-    "Image, probabilities, and the plan to the best class; `ValueError` for a metric without a plan"
-    metric, crop = self.model.metric, self.model.patches
-    if not hasattr(metric, 'transport') or crop is None: raise ValueError(
-        'only a metric with a plan between patches explains: try FewShotClassifier(model).explain')
-    from fcam.core.plots import plot_decision               # Matplotlib takes half a second
-    (label, probs), image = self.predict(image), load_image(image, self.model.enough)
-    rows = np.flatnonzero(self.bank_.labels == self.classes.index(label))
-    features = self.model.embed([image], self.seed).local
-    with eval_mode(metric), torch.no_grad():
-        scores, plans, eps = metric.transport(features, self.bank_.local[rows])
-    shot = scores[0].argmax().item()
-    note = f'image {shot + 1}: score {scores[0, shot]:.3f}, eps {eps[0, shot]:.3f}'
-    query, proto = (self.model.cut(o, self.seed)[0] for o in (image, self.images[rows[shot]]))
-    return plot_decision(image, probs, plans[0, shot], query=query, proto=proto,
-                         mean=crop.mean, std=crop.std, note=note)
 
 @patch
 @delegates(Classifier, but=['model'])
 def classifier(self:FCAM,
-    support:dict, # `{class: [images]}`, images of any kind that `load_image` takes
+    support:dict, # `{class: [images]}`, images of any kind that `load_image` takes; or a folder
     **kwargs, # settings of `Classifier`
 )->Classifier: # by this model
     "A classifier for new classes from a few images of each; `ValueError` for bad support"

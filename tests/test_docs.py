@@ -291,11 +291,38 @@ def test_reference_is_in_step():
     for notebook in notebooks():
         if notebook.parent == nbs and not notebook.name[0].isdigit(): continue
         title, question = re.match(r'# (.*)\n+> (.*)', cells(notebook)[0].source).groups()
-        assert f'**[{title}]({name_of(notebook)}.ipynb)**' in listed and f': {question}' in listed, f'run nbs/reference.ipynb: {name_of(notebook)}'
-        module = importlib.import_module(f'fcam.{module_of(notebook)}') if module_of(notebook) else None
+        module = module_of(notebook)
+        entry = f'### [{title}]({name_of(notebook)}.ipynb)\n\n' + (f'`fcam.{module}`: ' if module else '') + question
+        assert f'{entry}\n' in f'{listed}\n', f'run nbs/reference.ipynb: {name_of(notebook)}'
+        module = module and importlib.import_module(f'fcam.{module}')
         for name in module.__all__ if module else []:
             passed_on = inspect.isroutine(one := getattr(module, name)) and one.__module__ != module.__name__
             assert passed_on or f'| [<code>{name}</code>]({name_of(notebook)}.ipynb' in listed, f'run nbs/reference.ipynb: {name}'
+
+# ---- prose
+
+longer = 'app/page', 'commands/options'      # pages that are still to be shortened
+
+def prose(source):
+    "A Markdown cell without code, displayed equations and tables"
+    source = re.sub(r'^```.*?^```[^\n]*$|\$\$.*?\$\$', '', source, flags=re.M | re.S)
+    return re.sub(r'^ *\|.*$', '', source, flags=re.M)
+
+def too_long(source):
+    "Counts of words above 170 in a cell and above 120 in a paragraph or an entry of a list"
+    text = prose(source)
+    parts = [part for block in re.split(r'\n\s*\n', text) for part in re.split(r'\n(?=\s*(?:[-*]|\d+\.) )', block)]
+    return [n for n in [n_words(text)] if n > 170] + [n for n in map(n_words, parts) if n > 120]
+
+@pytest.mark.parametrize('notebook', [nb for nb in notebooks() if name_of(nb) not in longer], ids=name_of)
+def test_cells_and_paragraphs_are_short(notebook):
+    assert not [(c.source[:60], found) for c in cells(notebook) if c.kind == 'markdown' and (found := too_long(c.source))]
+
+def test_long_prose_is_seen():
+    words = 'word '*121
+    assert too_long(words) == too_long(f'# Title\n\n{words}') == too_long(f'- one\n- {words}') == [121]
+    assert too_long('\n\n'.join(['word '*60]*3)) == [180]
+    assert too_long(f'```\n{words}\n```\n$${words}$$\n| {words} |\n' + 'word '*120) == []
 
 # ---- README
 

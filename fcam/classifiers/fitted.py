@@ -6,10 +6,14 @@
 __all__ = ['cell_metric', 'FittedRule', 'accuracy_range', 'hidden_cosines', 'caught']
 
 # %% ../../nbs/classifiers/fitted.ipynb #02b9e896
+from pathlib import Path
+from textwrap import fill
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
+from PIL.Image import Image
 from scipy.special import expit, logit, softmax
 from scipy.stats import beta, norm
 from torch import Tensor
@@ -18,6 +22,8 @@ from .features import Features
 from .groups import half_of, hold_out, picture_groups
 from .scores import class_cosines, ClassScores, fit_temperature, rule_names
 from ..core.checks import check_choice, check_count, check_number, check_seed
+from ..images.folders import given_pictures, printable
+from ..images.pixels import load_image
 from ..metric import AdaptiveMetric
 
 # %% ../../nbs/classifiers/fitted.ipynb #f10cbdc7
@@ -50,7 +56,7 @@ class FittedRule:
         unlabelled:Tensor=None, # `(n, n_features)`, wholes of other pictures, to whiten by as well
     )->'FittedRule': # itself
         "Takes the features, and finds rule, temperature, threshold and how many will be right"
-        self.bank_, self.sfc_ = bank, getattr(encoder, 'sfc', None)
+        self.bank_, self.encoder_, self.sfc_ = bank, encoder, getattr(encoder, 'sfc', None)
         self.metric_ = cell_metric(bank.whole.shape[1]) if encoder is None else encoder.metric
         self.score_temperature_ = getattr(encoder, 'score_temperature', None)
         auto, parts = self.rule == 'auto', bank.local.shape[1] > 1
@@ -92,18 +98,6 @@ class FittedRule:
             'ones than these from each other: they are of another kind or of other classes, and '
             'fewer of them will be named rightly than fit has said')
         return probs, best < (-2 if self.threshold_ is None else self.threshold_)
-    @torch.inference_mode()
-    def compare(self,
-        query:Features, # features of one picture
-        rows, # positions in `bank_` of the `k` pictures that it is compared with
-    )->tuple: # similarities `(k,)`, and what each pair of parts adds to them `(k, n, m)`
-        "Matches the parts of a picture with those of others by the metric, at any rule"
-        if not hasattr(self, 'bank_'): raise ValueError('nothing is fitted yet: call fit before')
-        metric, sets = self.metric_, self.bank_.local[rows]
-        if not hasattr(metric, 'transport'): metric = cell_metric(query.whole.shape[1])
-        scores, plans, _ = metric.transport(query.local, sets)
-        cosines = F.normalize(query.local[0], dim=-1)@F.normalize(sets, dim=-1).mT
-        return scores[0], plans[0]*cosines
     def of_another_kind(self,
         best:np.ndarray, # `(n_pictures,)`, cosines of new pictures with the most similar class
         n:int=20, # of fewer new pictures, or hidden ones, nothing is said
@@ -272,3 +266,71 @@ def _find_threshold(self:FittedRule, bank, groups):
     rank = (len(known) + 1/3)*share + 1/3                       # of the threshold among the known
     self.estimate_['known_lost'] = float(100*beta.ppf(0.9, rank, len(known) + 1 - rank))
     self.unknown_caught_ = caught(others, self.threshold_)
+
+# %% ../../nbs/classifiers/fitted.ipynb #why00002
+@patch
+@torch.inference_mode()
+def compare(self:FittedRule,
+    query:Features, # features of one picture
+    rows, # positions in `bank_` of the `k` pictures that it is compared with
+)->tuple: # similarities `(k,)`, and what each pair of parts adds to them `(k, n, m)`
+    "Matches the parts of a picture with those of others by the metric, at any rule"
+    if not hasattr(self, 'rule_'): raise ValueError('nothing is fitted yet: call fit before')
+    metric, sets = self.metric_, self.bank_.local[rows]
+    if not hasattr(metric, 'transport'): metric = cell_metric(query.whole.shape[1])
+    scores, plans, _ = metric.transport(query.local, sets)
+    cosines = F.normalize(query.local[0], dim=-1)@F.normalize(sets, dim=-1).mT
+    return scores[0], plans[0]*cosines
+
+def _best_pairs(worth, boxes, n=3, most=0.2):
+    "Positions of the pairs of parts that are worth most and whose frames hardly cover each other"
+    from torchvision.ops import box_convert, box_iou           # loaded only here: takes a second
+    corners = [box_convert(o[:, [1, 0, 3, 2]].cpu(), 'xywh', 'xyxy') for o in boxes]
+    first, second = (box_iou(o, o) < most for o in corners)
+    worth, pairs = worth.clone(), []
+    while len(pairs) < n and worth.max() > 0:
+        i, j = divmod(worth.argmax().item(), worth.shape[1])
+        pairs.append((i, j))
+        worth *= first[i, :, None] & second[j]
+    return pairs
+
+@patch
+def shown(self:FittedRule,
+    picture, # of any kind that `load_image` takes
+)->Image: # 160 pixels high and at most four times as wide
+    "A picture as the encoder sees it"
+    image = self.encoder_.shown(load_image(picture, self.encoder_.enough))
+    return image.resize((min(640, max(1, 160*image.width//image.height)), 160))
+
+@patch
+def explain(self:FittedRule,
+    picture, # of any kind that `load_image` takes
+    n_pictures:int=2, # of a class, at most: those that are nearest as a whole
+): # a Matplotlib figure
+    "The answer, and parts that match in pictures of two classes; `ValueError` for features alone"
+    check_count('n_pictures', n_pictures)
+    if not hasattr(self, 'rule_'): raise ValueError('nothing is fitted yet: call fit before')
+    if self.encoder_ is None: raise ValueError(
+        'features have no parts to be shown: give FewShotClassifier an encoder, and fit pictures')
+    from fcam.core.plots import drawable, plot_decision        # Matplotlib takes half a second
+    one, *others = given_pictures(picture)
+    if others: raise ValueError(f'explain takes one picture, and here are {1 + len(others)}')
+    image, bank = load_image(one, self.encoder_.enough), self.bank_
+    query = self.encoder_.embed([image], self.seed)
+    (probs,), (unknown,) = self.answers([query])
+    names, best = drawable(self.classes_), probs.argsort()[::-1][:2]
+    near = -F.cosine_similarity(query.whole, bank.whole).cpu().numpy()
+    nearest = near.argsort(kind='stable')
+    rows = np.concatenate([nearest[bank.labels[nearest] == c][:n_pictures] for c in best])
+    shown, matches = np.asarray(self.shown(image)), []
+    for row, score, worth in zip(rows, *self.compare(query, rows)):
+        boxes, given = (query.boxes[0], bank.boxes[row]), self.pictures_[row]
+        name = Path(given).name if isinstance(given, str) else f'picture {row + 1}'
+        title = f'{names[bank.labels[row]]}: {printable(name)}, similarity {score:.2f}'
+        try: other, pairs = np.asarray(self.shown(given)), _best_pairs(worth, boxes)
+        except (OSError, ValueError):
+            title += ' (the picture is not there)'
+            other, pairs = np.full_like(shown, 235), []
+        matches.append(((shown, other), boxes, pairs, fill(title, 48)))
+    answer = self.none_label_ if unknown else names[best[0]]
+    return plot_decision(f'answer: {answer}', dict(zip(self.classes_, probs.tolist())), matches)
