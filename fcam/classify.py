@@ -27,7 +27,7 @@ from .classifiers.fitted import FittedRule
 from .classifiers.saved import found_names, read_classifier, refusing, write_classifier
 from .classifiers.features import Features, kept_features
 from .classifiers.groups import picture_groups
-from .core.checks import check_count
+from .core.checks import check_count, check_switch
 from .core.device import choose_device
 from .core.progress import with_bar
 from .core.files import user_path
@@ -62,6 +62,7 @@ class FewShotClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.batch_size, self.cache, self.seed = batch_size, cache, seed
         self.none_of_these, self.device, self.verbose = none_of_these, device, verbose
     exponent_ = 0                                              # features are divided by 2**this
+    _embeds = property(lambda self: (self.encoder, self.how, self.cells, self.size))
     _n_features_out = property(lambda self: self.bank_.whole.shape[1])
     def __sklearn_is_fitted__(self): return hasattr(self, 'rule_')       # pictures of two classes
     def __sklearn_tags__(self):
@@ -85,7 +86,9 @@ def _prepare(self:FewShotClassifier):
     if trained and (self.size is not None or self.how == 'both'): raise ValueError('size and how '
         'are for encoders by name, and a model of ours has crops of its own: leave them out')
     check_count('batch_size', self.batch_size)
+    if self.whiten is not None: check_switch('whiten', self.whiten)
     self.check_settings(trained)
+    self.embeds_ = self._embeds
     self.weights_ = weights_checksum(self.encoder_, most=64)   # some of them: tells of changes
 
 # %% ../nbs/classify.ipynb #b191b8e1
@@ -121,6 +124,7 @@ def _banks(self:FewShotClassifier, pictures, broken=None, kept=None):
 def _table(self:FewShotClassifier, X, *y, first=False):
     "The bank of a table of features, on the scale of `fit`, and labels or None"
     if np.ma.is_masked(X): raise ValueError('some features are masked: fill them')
+    if isinstance(X, torch.Tensor): X = X.detach().cpu().double()
     found = validate_data(self, X, *y, reset=first, dtype=np.float64)
     X, y = found if y else (found, None)
     if first: self.exponent_ = int(np.frexp(np.abs(X).max())[1])
@@ -132,7 +136,9 @@ def _table(self:FewShotClassifier, X, *y, first=False):
 @patch
 def _query(self:FewShotClassifier, X, broken=None):
     "The features of new pictures, batch by batch"
-    if isinstance(X, Features): return [X]
+    if isinstance(X, Features):
+        if X.whole.shape[1] == getattr(self, 'bank_', X).whole.shape[1]: return [X]
+        raise ValueError('X holds features of another encoder: give those of embed, or pictures')
     if self.encoder_ is not None: return self._banks(given_pictures(X), broken)
     return [self._table(X, first=not hasattr(self, 'bank_'))[0]]
 
@@ -264,6 +270,8 @@ def partial_fit(self:FewShotClassifier,
     before, first = dict(vars(self)), not hasattr(self, 'bank_')
     try:
         if first: self._prepare()
+        elif self.embeds_ != self._embeds: raise ValueError(
+            'encoder, how, cells or size was changed after fit: set it back, or call fit for all')
         return self._add(X, y, groups, first)
     except BaseException:
         vars(self).clear()
@@ -448,7 +456,7 @@ def load(cls:FewShotClassifier,
         self.fit_rule(self.bank_, encoder, groups, found=found, unlabelled=unlabelled)
         self.answers([self.bank_.take([0])]), self.report()    # what is made up fails here
     if not saved: self.n_features_in_ = d
-    self.weights_ = weights_checksum(encoder, most=64)
+    self.embeds_, self.weights_ = self._embeds, weights_checksum(encoder, most=64)
     return self
 
 # %% ../nbs/classify.ipynb #5a7ed010

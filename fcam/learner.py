@@ -10,6 +10,7 @@ from copy import deepcopy
 from pathlib import Path
 
 import torch
+from fastai.callback.core import Callback
 from fastai.learner import Learner
 from fastai.torch_core import get_model, set_seed
 from fastcore.basics import patch
@@ -40,6 +41,13 @@ from .training.stages import stage_schedule, temperature_of
 _all_ = ['load_fcam']  # so that one import serves training and loading
 
 # %% ../nbs/11_learner.ipynb #c4d5e8b5
+def _callbacks(cbs):
+    "One callback, or several, as a list; `ValueError` for anything else"
+    for cb in L(cbs):
+        if not issubclass(cb if isinstance(cb, type) else type(cb), Callback): raise ValueError(
+            f'cbs holds {cb!r:.80}: give a callback of fastai, or a list of them')
+    return L(cbs)
+
 class FCAMLearner(ResumingLearner):
     "A fastai `Learner` at one stage; `pretrain` and `meta_train` take it through the others"
     def __init__(self,
@@ -55,7 +63,7 @@ class FCAMLearner(ResumingLearner):
         **kwargs # for `Learner`
     ):
         self.data, self.preset, self.precision, self.frozen = data, preset, precision, frozen
-        self.seed, self.own_cbs, self.device = seed, L(cbs), choose_device(device)
+        self.seed, self.own_cbs, self.device = seed, _callbacks(cbs), choose_device(device)
         self.history, self.stages, self.settings = [], {}, {}
         self.folder = self.run_lock = self.facts = self.resumed = self.initial_weights = None
         self.patches = patches_of(data, preset, preset.n_patches, crops=preset.crops)
@@ -113,6 +121,8 @@ def fcam_learner(
 )->FCAMLearner:
     "A learner for FCAM; `ValueError` for unknown settings or tasks that the data cannot give"
     if isinstance(data, (str, Path)): data = FewShotData.from_folder(data)
+    if not isinstance(data, FewShotData): raise ValueError(
+        f'data is {data!r:.80}: give a FewShotData, or the path of a folder of class folders')
     frozen = None
     if not check_switch('train_encoder', train_encoder):
         if encoder is None: raise ValueError('train_encoder is False and no encoder is given: '
@@ -276,7 +286,7 @@ def meta_train(self:FCAMLearner,
             "saved_kinds['metric']")
         if not self.folder:                                    # another metric, from the same start
             self.stages = {o: left for o, left in self.stages.items() if o in stages[:2]}
-    self._train(names, p, metric=metric, cbs=cbs)
+    self._train(names, p, metric=metric, cbs=_callbacks(cbs))
     return self
 
 # %% ../nbs/11_learner.ipynb #67c80ae3

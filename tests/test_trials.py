@@ -187,6 +187,43 @@ def test_a_compiled_encoder_is_the_same(tmp_path):
     other = nn.Conv2d(3, 12, 3)
     refused(lambda: FewShotClassifier.load(tmp_path, encoder=other, device='cpu'), 'weights')
 
+# ---- 5: links in the folder of a run
+
+@pytest.mark.parametrize('place', ['stages', 'stages/warm-up', 'stages/calibration/student'])
+def test_links_in_a_run_are_not_followed(place, tmp_path):
+    from fcam.training.checkpoint import lock_run
+    mine, link = tmp_path/'mine', tmp_path/'run'/place
+    for folder in mine, link.parent: folder.mkdir(parents=True)
+    (mine/'checkpoint.pt').write_text('mine')
+    link.symlink_to(mine)
+    refused(lambda: lock_run(tmp_path/'run'), f'{link} is a link')
+    assert not (tmp_path/'run'/'.lock').exists()
+    (tmp_path/'short').symlink_to(tmp_path/'long')             # the run itself may lie elsewhere
+    (tmp_path/'long').mkdir()
+    lock_run(tmp_path/'short')[1].release()
+
+# ---- 12: what is ended
+
+def test_children_of_a_command_that_is_killed_end(tmp_path):
+    code = """import os, sys, time
+from pathlib import Path
+from joblib import delayed, Parallel
+from fcam.paper.reproduce import _measure
+class Options(dict):
+    "A measurement that takes minutes"
+    def __getitem__(self, name):
+        Path(sys.argv[1], str(os.getpid())).touch()
+        time.sleep(300)
+Parallel(2)(delayed(_measure)(Options(), seed, os.getpid()) for seed in range(2))"""
+    process = subprocess.Popen([sys.executable, '-c', code.replace('sys.argv[1]', repr(str(tmp_path)))])
+    while process.poll() is None and len(list(tmp_path.iterdir())) < 2: time.sleep(0.05)
+    process.kill()
+    process.wait()
+    children, begin = [int(file.name) for file in tmp_path.iterdir()], time.time()
+    def alive(number): return Path(f'/proc/{number}/stat').exists() and ' Z ' not in Path(f'/proc/{number}/stat').read_text()
+    while any(map(alive, children)) and time.time() - begin < 20: time.sleep(0.1)
+    assert len(children) == 2 and not any(map(alive, children))
+
 # ---- 2 and 20: what lies in folders
 
 @pytest.fixture
@@ -225,6 +262,18 @@ try: FewShotClassifier.load(sys.argv[1])
 except ValueError as error: print(error)"""
     done = subprocess.run([sys.executable, '-c', code, str(tmp_path/'saved')], timeout=60, capture_output=True, text=True)
     assert 'is a pipe, a socket or a device' in done.stdout
+
+def test_pipes_are_no_records(tmp_path):
+    for name in 'result.json', 'config.json': os.mkfifo(tmp_path/name)
+    code = """import sys
+from pathlib import Path
+from fcam.core.models import read_config
+from fcam.training.presets import read_run
+for function, path in (read_run, sys.argv[1] + '/result.json'), (read_config, Path(sys.argv[1])):
+    try: function(path)
+    except ValueError as error: print(error)
+print(2)"""
+    assert within(20, code, tmp_path) == '2'
 
 def test_a_very_deep_tree_is_refused_at_once(folder):
     here, begin = os.getcwd(), time.time()
@@ -398,7 +447,29 @@ def test_what_is_no_picture_is_named():
     refused(lambda: clf.explain(colours()['red'][0], n_pictures=0), 'n_pictures is 0')
     query = clf.embed(colours()['red'][:1])
     refused(lambda: small().compare(query, [0]), 'call fit before')
-    refused(lambda: small().fit(colours()['red'], [['a'], ['b', 'c'], ['a'], ['b']]))
+    refused(lambda: small().fit(colours()['red'], [['a'], ['b', 'c'], ['a'], ['b']]), "the label ['a'] is neither text nor a number")
+
+def test_settings_of_the_encoder_between_fit_and_partial_fit(tmp_path):
+    clf = small().fit(colours())
+    blue, asked = colours()['blue'], colours()['red']
+    for given in dict(encoder=small().encoder), dict(encoder=None), dict(cells=2), dict(size=40), dict(how='crops'):
+        before, expected = clf.get_params(), clf.predict_proba(asked)
+        clf.set_params(**given)
+        refused(lambda: clf.partial_fit(blue, ['blue']*4), 'set it back, or call fit')
+        clf.set_params(**{name: before[name] for name in given})
+        assert np.array_equal(clf.predict_proba(asked), expected)
+    again = FewShotClassifier.load(clf.save(tmp_path), encoder=clf.encoder, device='cpu')
+    for one in clf, again: one.set_params(verbose=False, batch_size=3, none_of_these=0.1).partial_fit([picture(i) for i in range(4)], ['noise']*4)
+    assert clf.classes_.tolist() == again.classes_.tolist() == ['blue', 'green', 'noise', 'red']
+
+def test_a_learner_takes_data_and_callbacks():
+    from fcam.data import FewShotData
+    from fcam.learner import fcam_learner
+    for wrong in 5, None, [picture(0)], dict(a=[picture(0)]): refused(lambda: fcam_learner(wrong), 'give a FewShotData')
+    data = FewShotData.glyphs(n_per_class=12)
+    for wrong in 5, 'cb', [print], nn.ReLU: refused(lambda: fcam_learner(data, preset='tiny', n_query=3, cbs=wrong, device='cpu'), 'give a callback')
+    learn = fcam_learner(data, preset='tiny', n_query=3, device='cpu')
+    refused(lambda: learn.meta_train(cbs=5), 'give a callback')
 
 class Odd(nn.Module):
     def __init__(self, how):
@@ -421,6 +492,27 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     with pytest.raises(OSError, match='give --out'):
         with results_folder(None, 'runs/predict'): pass
 
+@pytest.mark.parametrize('damage', ['cut', 'empty', 'refused', 'loop', 'folder', 'pipe'])
+def test_cached_features_that_cannot_be_read_are_computed_again(damage, tmp_path, monkeypatch):
+    pictures, clf = colours(), small()
+    expected = clf.fit(pictures).predict_proba(pictures['red'])
+    clf.set_params(cache=tmp_path).fit(pictures)
+    for file in tmp_path.rglob('*.features'):
+        content = file.read_bytes()
+        if damage == 'refused': continue
+        file.unlink()
+        if damage == 'cut': file.write_bytes(content[:-9])
+        if damage == 'empty': file.write_bytes(b'')
+        if damage == 'loop': file.symlink_to(file)
+        if damage == 'folder': file.mkdir()
+        if damage == 'pipe': os.mkfifo(file)
+    def denied(path): raise PermissionError(13, 'Permission denied', str(path))
+    if damage == 'refused': monkeypatch.setattr(Path, 'read_bytes', denied)
+    again = small(cache=tmp_path)
+    told = said(lambda: again.fit(pictures))
+    assert np.array_equal(again.predict_proba(pictures['red']), expected)
+    assert ('computed again' in told) == (damage in ('cut', 'empty', 'refused'))
+
 def test_two_encoders_of_equal_weights_share_no_cache(tmp_path):
     torch.manual_seed(0)
     first = nn.Sequential(nn.Conv2d(3, 8, 5, stride=4), nn.ReLU())
@@ -440,3 +532,34 @@ def test_masses_as_numbers_have_the_precision_of_the_cost(kind):
     assert not said(lambda: found.append(sinkhorn(cost, kind(masses), kind(masses), 0.1, max_iter=100)))
     assert (found[0].sum(0) - torch.tensor(masses, dtype=torch.float64)).abs().max() < 1e-9
     for wrong in 1.5, '3', 0: refused(lambda: sinkhorn(cost, masses, masses, 0.1, max_iter=wrong), 'max_iter')
+
+# ---- other trials
+
+def test_features_that_are_tensors():
+    x, y = table()
+    tensor = torch.tensor(x, requires_grad=True)
+    assert np.allclose(features().fit(tensor, y).predict_proba(tensor), features().fit(x, y).predict_proba(x))
+    assert features().fit(tensor.bfloat16(), y).score(tensor.bfloat16(), y) == 1
+
+def test_folders_that_hold_no_classifier(folder):
+    for wrong in folder, folder/'nowhere', folder/'red'/'0.png', 'cifar_fs': refused(lambda: FewShotClassifier.load(wrong), 'holds no classifier.json: give the folder', errors=FileNotFoundError)
+
+@pytest.mark.parametrize('wrong', [5, None, b'folder', ['folder']], ids=repr)
+def test_what_is_no_path_is_named(wrong):
+    clf = features().fit(*table())
+    for function in clf.save, FewShotClassifier.load: refused(lambda: function(wrong), f'{wrong!r} is no path')
+
+def test_whitening_is_a_switch():
+    for wrong in 'no', 0: refused(lambda: features(whiten=wrong).fit(*table()), f'whiten is {wrong!r}')
+    assert not features(whiten=False).fit(*table()).whiten_
+
+def test_pictures_that_are_not_there():
+    clf = small().fit(colours())
+    for wrong in Image.new('RGB', (0, 0)), Image.new('RGB', (0, 5)): refused(lambda: clf.predict([wrong]), 'leave it out')
+    for wrong in 'https://example.org/a.png', ['https://example.org/a.png']: refused(lambda: clf.predict(wrong), 'fetch it first', errors=FileNotFoundError)
+    refused(lambda: clf.predict('nowhere.png'), "no image file 'nowhere.png'", errors=FileNotFoundError)
+
+def test_features_of_another_classifier():
+    clf, x = small().fit(colours()), features().fit(*table())
+    refused(lambda: clf.predict(x.embed(table()[0])), 'features of another encoder')
+    assert clf.predict(clf.embed(colours()['red'])).tolist() == ['red']*4

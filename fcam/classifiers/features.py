@@ -70,10 +70,11 @@ def kept_features(
     names = [sha256(f'{o.mode} {o.size}'.encode() + o.tobytes()).hexdigest() for o in images]
     files, found = [Path(folder)/f'{name}.features' for name in names], {}
     for i, file in enumerate(files):                            # digest and safetensors
-        if not file.is_file(): continue
-        content = file.read_bytes()
+        try: content = file.read_bytes() if file.is_file() else None
+        except OSError: content = b''
+        if content is None: continue
         if content[:32] == sha256(content[32:]).digest(): found[i] = load(content[32:])
-        else: warnings.warn(f'{file} is damaged: its features are computed again')
+        else: warnings.warn(f'{file} is damaged or cannot be read: its features are computed again')
     missing = [i for i in range(len(images)) if i not in found]
     if missing: bank = embedded([images[i] for i in missing])
     for row, i in enumerate(missing):

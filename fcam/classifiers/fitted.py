@@ -91,8 +91,9 @@ class FittedRule:
         note:callable=None, # gets a sentence where the pictures are of another kind
     )->tuple: # `(n_pictures, n_classes)`, and `(n_pictures,)` bool
         "Probabilities, whose rows sum to one, and which pictures are of none of the classes"
-        found = [(softmax(self.scores_(bank)/self.temperature_, axis=1),
-                  self.scores_.likeness(bank).amax(1).cpu().numpy()) for bank in banks]
+        with torch.autocast(self.bank_.device.type, enabled=False):            # somebody else's
+            found = [(softmax(self.scores_(bank)/self.temperature_, axis=1),
+                      self.scores_.likeness(bank).amax(1).cpu().numpy()) for bank in banks]
         probs, best = map(np.concatenate, zip(*found))
         if note and self.of_another_kind(best): note('the new pictures lie further from the given '
             'ones than these from each other: they are of another kind or of other classes, and '

@@ -70,6 +70,8 @@ def read_classifier(
 )->tuple: # what the JSON holds, and a dict of tensors
     "What both files hold; `ValueError` in one sentence where they are damaged or made up"
     about = folder/'classifier.json'
+    if not about.exists(): raise FileNotFoundError(
+        f'{folder} holds no classifier.json: give the folder that save wrote')
     with refusing(folder):
         for attempt in range(3):
             known = json.loads(check_regular(about).read_bytes())

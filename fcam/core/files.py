@@ -21,9 +21,11 @@ from filelock import FileLock, Timeout
 def user_path(
     path, # of a file or a folder, as a user writes it
 )->Path:
-    "The path with `~` expanded; `ValueError` for an empty one, or a home that is not there"
-    text = os.path.expanduser(os.fspath(path))
-    if text.strip()[:1] in ('', '~'): raise ValueError(f'{text!r} is no path: write the whole path')
+    "The path with `~` expanded; `ValueError` for what is none, or a home that is not there"
+    is_path = isinstance(path, (str, os.PathLike))
+    text = os.path.expanduser(os.fspath(path)) if is_path else ''
+    if text.strip()[:1] in ('', '~'): raise ValueError(
+        f'{text or path!r} is no path: write the whole path')
     return Path(text)
 
 def check_regular(

@@ -17,7 +17,7 @@ from socket import getaddrinfo
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from .files import user_path
+from .files import check_regular, user_path
 
 # %% ../../nbs/core/models.ipynb #e5830916
 def packaged_models()->dict: # name to folder
@@ -94,7 +94,7 @@ def read_config(
     "The content of `config.json`; `ValueError` with the file for what no version wrote"
     file = folder/'config.json'
     try:
-        config = json.loads(file.read_text(encoding='utf-8'))
+        config = json.loads(check_regular(file).read_bytes())
         known = config['format'] == 3 and isinstance(config['encoder']['name'], str)
     except (ValueError, KeyError, TypeError, RecursionError): known = False
     if not known: raise ValueError(f'{file} was not written by save_fcam of this version')

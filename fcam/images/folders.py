@@ -333,7 +333,9 @@ def check_labels(
     known=(), # classes that are there already
 ):
     "`ValueError` in one sentence for labels, or classes, that are not all text or all numbers"
-    kind, labels = np.asarray(y).dtype.kind, np.ravel(np.asarray(y, dtype=object))
+    labels = np.ravel(np.asarray(y, dtype=object))
+    several = any(isinstance(o, (list, tuple)) for o in labels)         # NumPy has no array of it
+    kind = 'O' if several else np.asarray(y).dtype.kind
     wrong = [o for o in labels if kind in 'mMSV' or isinstance(o, str) and o.endswith('\0')
              or kind == 'O' and not isinstance(o, (str, Real))]          # NumPy drops zero bytes
     if wrong or np.ma.is_masked(y): raise ValueError(f'the label {(wrong or ["masked"])[0]!r:.80} '

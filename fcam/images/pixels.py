@@ -82,7 +82,7 @@ def _opened(file):
         source = BytesIO(content) if path is None else check_regular(path)
         with Image.open(source, formats=known_formats()) as image: yield image
     except FileNotFoundError as e:
-        hint = ': fetch it first' if '://' in str(path) else ''
+        hint = ': fetch it first' if re.match('[a-z]{2,}:/', str(path)) else ''
         raise FileNotFoundError(f'there is no image file {str(path)!r:.200}{hint}') from e
     except Exception as e:
         reason = getattr(e, 'strerror', None) or str(e) or 'it is closed: open it again'

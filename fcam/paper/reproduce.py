@@ -6,7 +6,10 @@
 __all__ = ['sizes', 'reproduce_command', 'Size', 'experiment_list', 'row_names', 'fcam_reproduce']
 
 # %% ../../nbs/paper/reproduce.ipynb #1c58bc48
+import os
+import time
 from contextlib import redirect_stdout
+from threading import Thread
 from typing import NamedTuple
 
 from joblib import delayed, Parallel
@@ -112,9 +115,13 @@ def _reports(options):
                 command_line=command_line('fcam_reproduce', options))
     return log, [Report(lab, experiments[one], rows=rows[one], **more) for one in names]
 
-def _measure(options, seed):
-    "All but the times of one seed, in a process of its own"
+def _measure(options, seed, parent):
+    "All but the times of one seed, in a process of its own, which ends with its parent"
     prepare_process()
+    def watch():
+        while os.getppid() == parent: time.sleep(1)
+        os._exit(1)
+    Thread(target=watch, daemon=True).start()
     for report in _reports(options)[1]:
         report.rows = [row for row in report.rows if row.measure != 'time']
         report.seeds = [one for one in report.seeds if one == seed]
@@ -127,7 +134,8 @@ def _run(options):
     seeds, out = max((one.seeds for one in reports), key=len), shown_path(reports[0].lab.folder)
     try:
         if options.get('jobs', 1) > 1:
-            Parallel(options['jobs'])(delayed(_measure)(options, seed) for seed in seeds)
+            measure, own = delayed(_measure), os.getpid()
+            Parallel(options['jobs'])(measure(options, seed, own) for seed in seeds)
         for report in reports:
             report.run()
             if report.rows: log.line('\n' + report.path.read_text(encoding='utf-8'), always=True)

@@ -198,8 +198,12 @@ class StageFolder:
 def lock_run(
     folder, # of a run, made where it does not exist
 )->tuple: # its path, and its lock, which rank 0 has for all
-    "`OSError` where another process has the folder, `ValueError` where it is of version 0.3"
+    """`OSError` where another process has the folder, `ValueError` where it is of version 0.3, or
+    what lies in `stages` is a link, behind which files of another place would be replaced"""
     path, lock = user_path(folder).absolute(), None
+    for place in (path/'stages', *path.glob('stages/*'), *path.glob('stages/*/student')):
+        if place.is_symlink(): raise ValueError(
+            f'{place} is a link: put the folder itself there, or choose another folder')
     if (path/'checkpoint.pt').exists(): raise ValueError(
         f'the run in {path} was begun by version 0.3, or by an earlier one, and cannot go on: '
         'choose another folder; the models in its stages can be loaded')

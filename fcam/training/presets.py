@@ -21,7 +21,7 @@ from fastcore.basics import patch
 from ..core.checks import check_choice, check_count, check_number, check_switch, crop_rules
 from ..core.checks import paper_n_test, paper_scale, paper_size, paper_temperature
 from ..core.checks import soft_targets
-from ..core.files import user_path
+from ..core.files import check_regular, user_path
 
 # %% ../../nbs/training/presets.ipynb #9393d34f
 def _setting(part, default, limits=None):
@@ -222,7 +222,7 @@ def read_run(
     file = user_path(path)
     if file.is_dir(): file = file/'run.json'
     try:
-        known = json.loads(file.read_text(encoding='utf-8'))
+        known = json.loads(check_regular(file).read_bytes())
         settings = known['settings']
         for name, unused in _removed.items():
             if settings.pop(name, unused) != unused: raise ValueError(f'{name} is used in it, a '
@@ -230,7 +230,8 @@ def read_run(
         Preset(**settings)
         for name in ('source', 'seed', 'precision', 'data'): known[name]
     except (OSError, ValueError, KeyError, TypeError) as e: raise ValueError(
-        f'{file} is no record of a run of fcam_train of this version: {e}') from None
+        f'{file} is no record of a run of fcam_train of this version ({e}): give another, or, '
+        'where its run has just begun, begin it again') from None
     return known
 
 def is_finished(
