@@ -221,8 +221,7 @@ def _find(self:FittedRule, groups):
         self.estimate_ = dict(like=ranges[0], other_days=ranges[1] if days else None,
             log_loss=float(losses[0]), n_pictures=len(like['rows']), n_groups=int(n_groups.sum()))
     if self.none_of_these is not None: self._find_threshold(bank, groups if days else alone)
-    if self.verbose: print(f'rule: {self.rule_}' + ', whitened'*bool(self.whiten_),
-                           self.report(), sep='\n')
+    if self.verbose: print(self.report())
 
 @patch
 def report(self:FittedRule)->str: # lines: of the answers, of `none_of_these`
