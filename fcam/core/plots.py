@@ -107,10 +107,9 @@ def plot_decision(
     answer:str, # in words, above
     probs:dict, # `{class: probability}`, of which the five largest are drawn
     matches:list, # of `(images, boxes, pairs, title)`, as `plot_match` takes them, a row each
-    width:float=4.2, # of the figure, in inches
 )->Figure:
     "Draws an answer, the probabilities, and the parts that match in pairs of pictures"
-    best = sorted(probs, key=probs.get, reverse=True)[:5]
+    best, width = sorted(probs, key=probs.get, reverse=True)[:5], 4.2           # inches
     shares = [width*len(one)/(one.shape[1] + other.shape[1]) for (one, other), *_ in matches]
     heights = [0.3*len(best) + 0.5, sum(shares) + 0.3*len(shares) + 0.5][:1 + bool(matches)]
     fig = plt.figure(figsize=(width, sum(heights)), layout='constrained')
