@@ -1,9 +1,11 @@
 "Two processes train like one that adds up the gradients of both halves, stay equal to the bit, and survive together"
 import os, shutil, signal, socket, subprocess, sys
 from itertools import count
+from multiprocessing import set_forkserver_preload
 from unittest import mock
 
 import pytest, torch
+from torch.multiprocessing import start_processes
 
 pytest.importorskip('accelerate')
 pytestmark = pytest.mark.skipif(not hasattr(os, 'fork') or torch.cuda.is_available(), reason='ranks are forks, with gloo')
@@ -23,7 +25,7 @@ settings = dict(preset='tiny', device='cpu', precision='float32', bs=192, n_quer
 
 @pytest.fixture(scope='module', autouse=True)
 def one_thread():
-    "A fork cannot use the threads that its parent has started"
+    "As the ranks have it: sums come out the same to the bit"
     n = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -32,38 +34,24 @@ def one_thread():
 @pytest.fixture(scope='module')
 def data(): return FewShotData.glyphs(n_per_class=12)
 
-def launched(folder, function, n=2):
-    "What a function gives on each of `n` ranks, forks with the environment of a launcher; rank 1's prints lie in `folder`"
+def one(i, n, port, folder, function, *args):
+    "Rank `i`, with the environment of a launcher; what it prints and what the function gives lie in `folder`"
+    torch.set_num_threads(1)
+    sys.stdout = sys.stderr = open(folder/f'{i}.log', 'w', buffering=1)
+    for number in (1, 2): os.dup2(sys.stdout.fileno(), number)
+    os.environ |= dict(RANK=f'{i}', LOCAL_RANK=f'{i}', WORLD_SIZE=f'{n}', MASTER_ADDR='127.0.0.1', MASTER_PORT=f'{port}')
+    signal.alarm(200)                                          # where each waits for the other
+    torch.save(function(*args), folder/f'{i}.pt')
+    gathered(None)                                             # nobody leaves while another computes
+
+def launched(folder, function, *args, n=2):
+    "What a function of this file gives on each of `n` ranks: forks of a process that has imported fcam and trained nothing"
     with socket.socket() as s:
         s.bind(('127.0.0.1', 0))
         port = s.getsockname()[1]
     folder.mkdir(exist_ok=True)
-    def one(i):
-        sys.stdout = sys.stderr = open(folder/f'{i}.log', 'w', buffering=1)
-        for number in (1, 2): os.dup2(sys.stdout.fileno(), number)
-        os.environ |= dict(RANK=f'{i}', LOCAL_RANK=f'{i}', WORLD_SIZE=f'{n}', MASTER_ADDR='127.0.0.1', MASTER_PORT=f'{port}')
-        signal.alarm(200)                                      # where each waits for the other
-        torch.save(function(), folder/f'{i}.pt')
-        gathered(None)                                         # nobody leaves while another computes
-    ranks = []
-    for i in range(n):
-        ranks.append(os.fork())
-        if ranks[-1]: continue
-        try: one(i)
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    for number in ranks:                                       # one that fails ends the others, as a launcher does
-        failed = os.waitpid(-1, 0)[1]
-        if failed: break
-    if failed:
-        for number in ranks:
-            try: os.kill(number, signal.SIGKILL)
-            except ProcessLookupError: pass
-    logs = [(folder/f'{i}.log').read_text() for i in range(n)]
-    assert not failed, '\n'.join(logs)
+    set_forkserver_preload(['fcam.learner'])
+    start_processes(one, (n, port, folder, function, *args), nprocs=n, start_method='forkserver')
     return [torch.load(folder/f'{i}.pt', weights_only=False) for i in range(n)]
 
 def nets(learn):
@@ -128,7 +116,7 @@ def trained(data, reference=False):
 
 def test_like_one_process(data, tmp_path):
     "Weights, teacher and statistics of all four stages; images, tasks and crops are the same"
-    (first, start), (second, _) = launched(tmp_path, lambda: trained(data))
+    (first, start), (second, _) = launched(tmp_path, trained, data)
     one, begin = trained(data, reference=True)
     assert equal(first, second)
     for net, state in one.items():
@@ -170,6 +158,8 @@ def run(data, folder, place=None):
     rows = [{key: value for key, value in row.items() if key != 'seconds'} for row in learn.history]
     return learn, (nets(learn), rows, torch.rand(()).item())
 
+def numbers(*args): return (run(*args) or [None, None])[1]
+
 def ten_lines(data, folder):
     "And what comes after it"
     written = watched(folder)
@@ -180,7 +170,7 @@ def ten_lines(data, folder):
 
 def test_run(data, tmp_path):
     "Rank 0 alone writes and prints; ended in the middle of an epoch, both go on to the bit"
-    first, second = launched(tmp_path/'whole', lambda: ten_lines(data, tmp_path/'whole'))
+    first, second = launched(tmp_path/'whole', ten_lines, data, tmp_path/'whole')
     (nets, rows, crops, found, accuracy, table, written), (*_, other_crops, _, other_accuracy, other_table, other_written) = first, second
     assert equal(nets, second[0]) and rows == second[1] and accuracy == other_accuracy and table.equals(other_table)
     assert crops != other_crops                                # random numbers of their own
@@ -191,18 +181,18 @@ def test_run(data, tmp_path):
     for one, two in zip(accuracies(model, data), found): assert torch.equal(one, two)
 
     within, at_end = ('calibration', 1, 1), ('joint', 0, settings['n_iters'] - 1)
-    assert launched(tmp_path/'cut', lambda: run(data, tmp_path/'cut', within)) == [None]*2
+    assert launched(tmp_path/'cut', numbers, data, tmp_path/'cut', within) == [None]*2
     assert read_state(tmp_path/'cut'/'run'/'stages'/'calibration'/'checkpoint.pt')['epoch'] == 1
     with pytest.raises(ValueError, match='begun with num_processes 2, not 1'): fcam_learner(data, folder=tmp_path/'cut'/'run', seed=5, **settings)
-    assert launched(tmp_path/'cut', lambda: run(data, tmp_path/'cut', at_end)) == [None]*2
-    again = launched(tmp_path/'cut', lambda: run(data, tmp_path/'cut')[1])
+    assert launched(tmp_path/'cut', numbers, data, tmp_path/'cut', at_end) == [None]*2
+    again = launched(tmp_path/'cut', numbers, data, tmp_path/'cut')
     for whole, resumed in zip((first, second), again): assert equal(whole[0], resumed[0]) and whole[1:3] == resumed[1:]
 
-def test_divides(data, tmp_path):
-    def divide():
-        try: fcam_learner(data, **settings | dict(bs=75))
-        except ValueError as e: return str(e)
-    assert all('take a multiple of 2' in said for said in launched(tmp_path, divide))
+def refusal(data):
+    try: fcam_learner(data, **settings | dict(bs=75))
+    except ValueError as e: return str(e)
+
+def test_divides(data, tmp_path): assert all('take a multiple of 2' in said for said in launched(tmp_path, refusal, data))
 
 def test_launcher(tmp_path):
     "The command of the notebook starts processes that find each other, on a CPU too"
