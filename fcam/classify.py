@@ -9,6 +9,7 @@ __all__ = ['FewShotClassifier']
 import os
 import re
 import warnings
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from sklearn.utils.validation import validate_data
 
 from .classifiers.fitted import FittedRule
 from .classifiers.saved import found_names, read_classifier, refusing, write_classifier
-from .classifiers.features import Features, kept_features
+from .classifiers.features import Features, kept_features, kept_name
 from .classifiers.groups import picture_groups
 from .core.checks import check_count, check_switch
 from .core.device import choose_device
@@ -99,25 +100,33 @@ def _banks(self:FewShotClassifier, pictures, broken=None, kept=None):
     if not len(pictures): raise ValueError('X holds no picture: give one at least')
     if self.weights_ != weights_checksum(self.encoder_, most=64): warnings.warn(
         'the weights of the encoder have changed since fit: fit again', stacklevel=4)
-    encoder, starts = self.encoder_, range(0, len(pictures), self.batch_size)
-    def embedded(images): return encoder.embed(images, self.seed)
+    encoder, starts, folder = self.encoder_, range(0, len(pictures), self.batch_size), None
+    def embedded(some):
+        return encoder.embed([load_image(o, encoder.enough) for o in some], self.seed)
     if self.cache is not None:                                  # a folder for these weights
         about = f'{encoder.features_digest()} {self.seed} {encoder}'
         folder = user_path(self.cache)/sha256(about.encode()).hexdigest()[:16]
     for start in with_bar(starts, self.verbose and len(starts) > 3):
-        images, times = [], []
+        images, files, times = [], [], []
         for i, picture in enumerate(pictures[start:start + self.batch_size], start):
-            try: images.append(image := load_image(picture, encoder.enough, times))
+            is_file, file = isinstance(picture, (str, os.PathLike)), None
+            with suppress(ValueError, OSError):                 # `load_image` says which
+                if folder and is_file: file = folder/kept_name(picture)
+            try:
+                if file and kept is None and file.is_file(): image = picture  # not decoded again
+                else: image = load_image(picture, encoder.enough, times)
             except (ValueError, OSError) as error:
                 if broken is None: raise
                 broken[i] = str(error).rpartition(' cannot be read: ')[2].partition(' (')[0]
                 continue
+            images.append(image)
+            files.append(file or folder and folder/kept_name(image))
             if kept is None: continue
-            if isinstance(picture, (str, os.PathLike)): shown = str(user_path(picture).absolute())
+            if is_file: shown = str(user_path(picture).absolute())
             else: (shown := image.copy()).thumbnail((160, 160))
             kept.append((shown, times[-1], sha256(image.tobytes()).hexdigest()[:16]))
-        if images and self.cache is None: yield embedded(images)
-        elif images: yield kept_features(images, folder, embedded).to(encoder.device)
+        if images and not folder: yield embedded(images)
+        elif images: yield kept_features(images, files, embedded).to(encoder.device)
 
 # %% ../nbs/classify.ipynb #e380248e
 @patch
