@@ -6,6 +6,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
+from matplotlib.transforms import blended_transform_factory as blend
 
 from fcam.paper.claims import experiments
 from fcam.paper.experiments import Claim, Difference, Experiment, holm, paired_difference
@@ -248,30 +249,38 @@ def plot_all_claims(
     sets = _sets(found)
     lines = [(one, tested) for name, one, tested in declared(found) if name != 'cross_domain'
              and next(iter(tested.values()))['column'] in ('1-shot', 'after 100%')]
-    fig, axes = plt.subplots(1, len(sets), figsize=(4 + 2*len(sets), 1.2 + 0.32*len(lines)),
-                             layout='constrained', sharey=True, dpi=72)
-    for ax, data in zip(axes, sets):
-        for y, (one, tested) in enumerate(lines):
-            if data not in tested: continue
+    height, y, ticks, most = sum(1.3 + len(tested) for _, tested in lines), 0, {}, 4.6
+    fig, ax = plt.subplots(figsize=(5.6, 0.6 + 0.2*height), layout='constrained', dpi=72)
+    for one, tested in lines:
+        name = re.sub(r'^both\b', 'both parts', str(one))
+        if len(name) > 60: name, y = name.replace(' above ', '\nabove '), y + 0.8
+        ax.text(0.01, y - 0.4*name.count('\n'), name, fontsize=9, va='center',
+                weight='bold', transform=blend(fig.transFigure, ax.transData), in_layout=False,
+                bbox=dict(facecolor='white', edgecolor='none', pad=1))
+        for data in (data for data in sets if data in tested):
+            y += 1
             o, known = tested[data], {(o['claim'], o['column']): o for results in found.values()
                                       for o in results.get(data, {}).get('claims', ())}
+            ticks[y], paper = data.split(', ')[-1], o['paper_scaled']
             colour = 'tab:gray' if verdict(o) == 'not tested' else 'tab:blue'
             ax.errorbar(o['mean'], y, xerr=o['half'], fmt='o', ms=4, color=colour)
             control = known.get((f'{one.better} above {one.control}', o['column']))
             if control: ax.errorbar(control['mean'], y + 0.3, xerr=control['half'], fmt='s', ms=4,
                                     mfc='none', color='tab:orange')
-            if o['paper'] is not None: ax.plot(o['paper_scaled'], y, '|', ms=12, mew=2, color='k')
-        ax.axvline(0, color='black', lw=0.8)
-        ax.set_title(data, fontsize=9)
-        ax.set(xlabel='difference (points)', ylim=(len(lines) - 0.4, -0.6))
-    names = [re.sub(r'^both\b', 'both parts', str(one).replace(' above ', '\nabove '))
-             for one, _ in lines]
-    axes[0].set_yticks(range(len(lines)), names, fontsize=7)
+            if o['paper'] is None: continue
+            if paper < most: ax.plot(paper, y, '|', ms=10, mew=2, color='k')
+            else: ax.text(most, y, f'{paper:.1f} >', fontsize=9, ha='right', va='center')
+        y += 1.3
+    ax.axvline(0, color='black', lw=0.8)
+    ax.set_yticks([*ticks], ticks.values(), fontsize=9)
+    ax.tick_params('y', length=0)
+    ax.spines[['left', 'top', 'right']].set_visible(False)
+    ax.set(xlabel='difference (points)', xlim=(-3.5, most), ylim=(y - 0.4, -0.8))
     marks = (('o', 'tab:blue', 'difference'), ('o', 'tab:gray', 'the same, not tested'),
              ('s', 'tab:orange', 'from the control'), ('|', 'k', "the paper's, at this error"))
-    for mark, colour, label in marks: axes[0].plot([], [], mark, mfc='none' if mark == 's' else
-                                                   colour, color=colour, label=label)
-    fig.legend(fontsize=8, loc='outside lower center', ncols=4)
+    for mark, colour, label in marks: ax.plot([], [], mark, mfc='none' if mark == 's' else
+                                              colour, color=colour, label=label)
+    fig.legend(fontsize=9, loc='outside lower center', ncols=2)
     plt.close(fig)
     return fig
 
