@@ -20,6 +20,7 @@ from ..core.files import resume_command, shown_path, write_json
 from ..core.plots import plot_history
 from ..learner import FCAMLearner
 from .record import decision_figure, Record, RunLog, table_records
+from ..training.presets import stages
 from ..training.results import table_text
 
 # %% ../../nbs/runs/run.ipynb #c8ec9f3a
@@ -28,14 +29,14 @@ class StageProgress(Callback):
     order = 85 # an epoch is reported once its checkpoint is written
     def __init__(self,
         log:RunLog, # prints and keeps the lines
-    ): self.log = log
+    ): self.log, self.estimated = log, False
     def after_create(self):
         if hasattr(self, 'progress'): self.learn.remove_cb(self.progress)
         self.learn.logger = noop
     def before_fit(self):
         self.began = self.shown = time.time()
         self.next_line, self.n_done, self.accuracy = self.began + 60, 0, ''
-        self.start = self.first_epoch/self.n_epoch
+        self.start, self.n_steps = self.first_epoch/self.n_epoch, 0
     def _say(self, text, with_line):
         "With the time left; a line is in a terminal only for the file"
         spent, done = time.time() - self.began, self.pct_train - self.start
@@ -44,8 +45,22 @@ class StageProgress(Callback):
         self.log.status(text)
         if with_line: self.log.line(text, printed=not self.log.in_terminal)
         if with_line: self.next_line = time.time() + 600       # in a long epoch
+    def _estimate(self):
+        "By ten steps, once: how long all stages will take, for a network that is trained on a CPU"
+        self.n_steps += 1
+        if self.n_steps == 2: self.second = time.time()        # the first two prepare
+        if self.n_steps < 12 or self.estimated: return
+        first, n_images = stages.index(self.stage), len(self.data.train)
+        passes = [self.preset.n_passes(stage, n_images) for stage in stages[first:]]
+        left, a_step = sum(passes) - self.start*passes[0], passes[0]/(self.n_epoch*self.n_iter)
+        seconds = 1.2*(time.time() - self.second)/10*left/a_step    # a fifth: metric, validation
+        n, unit = (seconds/60, 'min') if seconds < 6000 else (seconds/3600, 'h')
+        self.log.line(f'all stages will take about {max(1, round(n))} {unit} here')
+        self.estimated = True
     def after_batch(self):
-        if not self.training or time.time() - self.shown < 0.2: return
+        if not self.training: return
+        if self.dls.device.type == 'cpu' and not self.frozen: self._estimate()
+        if time.time() - self.shown < 0.2: return
         self.shown, share = time.time(), self.pct_train*self.n_epoch - self.epoch
         self._say(f'{share:.0%}{self.accuracy}', with_line=self.shown > self.next_line)
     def after_epoch(self):

@@ -138,6 +138,23 @@ def schedule(self:Preset,
         return combined_cos(0.25, lr/25, lr, lr/1e4)
     return lambda position: lr*factor**sum(position >= drop - 1e-9 for drop in drops)
 
+# %% ../../nbs/training/presets.ipynb #passes-0001
+@patch
+def n_passes(self:Preset,
+    stage:str, # of `stages`
+    n_images:int, # of the training classes
+)->int: # 0 for a stage without epochs
+    "Patches through the encoder in the steps of a stage; the way back counts as two more"
+    if stage in stages[:2]:
+        soft = self.n_train_patches - self.n_hard              # which the teacher sees
+        an_image = 3*self.n_train_patches + soft if stage == 'calibration' else 3*self.n_hard
+        bs = min(self.bs, n_images)
+        n = an_image*bs*(self.pretrain_iters or n_images//bs)
+    else:
+        images = 5*(1 + self.n_query)*self.n_iters*self.n_tasks_per_step
+        n = images*self.n_patches*(3 if stage == 'joint' else 1)
+    return self.n_epochs(stage)*n
+
 # %% ../../nbs/training/presets.ipynb #dbb462e0
 _ours = dict(sharpness=8., norm_power=4., weights_lr=0.05, sfc_epochs=20, sfc_lr=0.2)
 _cifar = dict(patch_size=32, calibration_epochs=120, activation_checkpointing=False)

@@ -1,0 +1,124 @@
+"""The Modulate Module alone, on the features of one network of the published width with 25 random crops
+
+    OMP_NUM_THREADS=1 nice -n 19 python nbs/measured/published_width_module.py RUNS [TASKS]
+
+RUNS holds the images, as for `published_width.py`, and `teacher`, a saved model, which stays as it is. Its features
+of 84 images of each training class, 60 of each validation class and 100 of each test class are kept in
+RUNS/features, class by class. The module is trained on TASKS tasks (1,000; the paper has 20,000), four a step, by
+the paper's schedule, and scored on validation tasks after every hundred; RUNS/module.pt is its checkpoint. The best
+fixed eps is chosen on validation tasks. Then all rules have the same tasks of the test classes. Whatever ended it,
+the same command goes on; what was found is in `results/published_width_module.json`, which grows row by row."""
+import json
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from fcam.classifiers.scores import named_rule
+from fcam.core.files import write_json
+from fcam.encoders.named import weights_checksum
+from fcam.episodes import Task, sample_episodes
+from fcam.evaluate import evaluate, FeatureBank
+from fcam.metric import AdaptiveMetric, EMDMetric
+from fcam.model import load_fcam
+from fcam.runs.record import machine
+from fcam.training.presets import Preset
+from published_width import benchmark
+from published_width_rules import Kept
+
+results = Path(__file__).parents[1]/'results'/'published_width_module.json'
+n_images, n_crops = dict(train=84, valid=60, test=100), 25
+tried_eps = 0.01, 0.02, 0.05, 0.1, 0.2, 0.5
+preset = Preset()                                              # the paper's
+columns = {'1-shot': (1, 600), '5-shot': (5, 300)}
+
+
+def kept(model, store, part, folder):
+    "The features of some images of each class, embedded once"
+    banks, rows = [], []
+    for c in range(store.n_classes):
+        rows.append(torch.where(store.labels == c)[0][:n_images[part]])
+        file = folder/f'{part}-{c}.pt'
+        if not file.exists():
+            patches = model.patches.replace(n_patches=n_crops)
+            bank = FeatureBank(model.encoder, store, patches, images=rows[-1], precision=model.chosen_precision())
+            folder.mkdir(parents=True, exist_ok=True)
+            torch.save(bank.bank[:, 0].half(), file.with_suffix('.part'))
+            file.with_suffix('.part').rename(file)
+            print(file.name, flush=True)
+        banks.append(torch.load(file))
+    return Kept(model, store, torch.cat(rows), torch.cat(banks))
+
+
+def score(rule, bank, n_shot=1, n_tasks=100): return evaluate(rule, bank, Task(n_shot=n_shot, n_episodes=n_tasks))
+
+
+def logits(metric, bank, images):
+    "Of the queries of a one-shot task"
+    support, query = (bank(one.flatten()) for one in images)
+    return preset.score_temperature*metric(query, support)
+
+
+def trained(train, valid, n_tasks, file):
+    "The metric whose module is best on the validation tasks, and its history: tasks, loss, accuracy on the validation tasks"
+    torch.manual_seed(0)
+    metric = AdaptiveMetric(640, eps=preset.eps)
+    optimizer = torch.optim.Adam(metric.parameters(), weight_decay=preset.weight_decay)
+    def weights(): return {name: tensor.clone() for name, tensor in metric.state_dict().items()}
+    state = dict(done=0, history=[], best=weights())
+    if file.exists():
+        state = torch.load(file)
+        metric.load_state_dict(state['metric'])
+        optimizer.load_state_dict(state['optimizer'])
+        torch.set_rng_state(state['random'])
+    else: state['history'].append([0, None, score(metric.eval(), valid).mean])
+    rate, per_step, labels = preset.schedule('module'), preset.n_tasks_per_step, torch.arange(5).repeat_interleave(15)
+    while state['done'] < n_tasks:
+        losses, metric = [], metric.train()
+        for i in range(state['done'], state['done'] + 100):
+            task = sample_episodes(train.labels, seed=i)
+            loss = F.cross_entropy(logits(metric, train, [part[0] for part in task]), labels)
+            (loss/per_step).backward()
+            losses.append(loss.item())
+            if i % per_step == per_step - 1:
+                for group in optimizer.param_groups: group['lr'] = rate(i/n_tasks)
+                optimizer.step()
+                optimizer.zero_grad()
+        found = score(metric.eval(), valid).mean
+        state['history'].append([i + 1, sum(losses)/len(losses), found])
+        if found >= max(row[2] for row in state['history']): state['best'] = weights()
+        state |= dict(done=i + 1, metric=metric.state_dict(), optimizer=optimizer.state_dict(), random=torch.get_rng_state())
+        torch.save(state, file.with_suffix('.part'))
+        file.with_suffix('.part').rename(file)
+        print(*state['history'][-1], flush=True)
+    metric.load_state_dict(state['best'])
+    return metric.eval(), state['history']
+
+
+def main(runs, n_tasks=1000):
+    torch.set_num_threads(1)
+    model, data = load_fcam(runs/'teacher', device='cpu'), benchmark(runs, 'cifar_fs')
+    banks = {part: kept(model, getattr(data, part), part, runs/'features'/weights_checksum(model.encoder)[:16]) for part in n_images}
+    found = json.loads(results.read_text()) if results.exists() else dict(machine=machine(), eps={}, rows={})
+    for eps in map(str, tried_eps):
+        if eps in found['eps']: continue
+        found['eps'][eps] = score(AdaptiveMetric(640, eps=float(eps), modulated=False), banks['valid'], n_tasks=300).mean
+        write_json(results, **found)
+    best = max(found['eps'], key=found['eps'].get)
+    metric, found['history'] = trained(banks['train'], banks['valid'], n_tasks, runs/'module.pt')
+    means = torch.cat([banks['train'](rows).mean((0, 1))[None] for rows in torch.arange(len(banks['train'].labels)).split(500)])
+    rules = {'cosine': named_rule('cosine'), 'SimpleShot': named_rule('simpleshot', mean=means.mean(0)),
+             "DeepEMD's rule": named_rule('deepemd'), 'exact transport, (15), (16)': EMDMetric(weights='softmax', sharpness=1., norm_power=0.),
+             'eps 0.1': AdaptiveMetric(640, eps=0.1, modulated=False), f'best fixed eps, {best}': AdaptiveMetric(640, eps=float(best), modulated=False),
+             'Modulate Module': metric, 'weights (8, 4), eps 0.1': AdaptiveMetric(640, eps=0.1, modulated=False, sharpness=8., norm_power=4.)}
+    for name, rule in rules.items():
+        row = found['rows'].setdefault(name, {})
+        for column, (n_shot, n_test) in columns.items():
+            if column in row: continue
+            right = score(rule, banks['test'], n_shot, n_test)
+            row[column] = ','.join(f'{0.75*one:.0f}' for one in right.per_episode.tolist())
+            print(f'{name}, {column}: {right}', flush=True)
+            write_json(results, **found)
+
+
+if __name__ == '__main__': main(Path(sys.argv[1]).expanduser().resolve(), *map(int, sys.argv[2:]))
