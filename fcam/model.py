@@ -202,7 +202,6 @@ def save(self:FCAM,
         patches=patches, **{name: getattr(self, name) for name in _settings})
     config = json.loads(json.dumps(config, default=str, allow_nan=False))
     if (path/'config.json').exists(): read_config(path)        # that of others is not replaced
-    path.mkdir(parents=True, exist_ok=True)
     tensors = self.state_dict()
     if half: tensors = {k: o.half() if o.is_floating_point() else o for k, o in tensors.items()}
     save_tensors(tensors, path/'model.safetensors')

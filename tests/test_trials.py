@@ -397,7 +397,8 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
     model = load_fcam('cifar_fs', device='cpu')
     model.save(tmp_path)
     next(model.parameters()).data[0] = torch.nan
-    refused(lambda: model.save(tmp_path), 'not finite')
+    for folder in tmp_path, tmp_path/'model': refused(lambda: model.save(folder), 'not finite')
+    assert not (tmp_path/'model').exists()
     load_fcam(tmp_path, device='cpu')
 
 def test_scikit_learn_knows_all_methods():

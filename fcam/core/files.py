@@ -80,13 +80,14 @@ def write_json(
 
 def save_tensors(
     tensors:dict, # name to tensor, on any device
-    path, # of the file
+    path, # of the file, whose folder is made where it does not exist
 )->Path: # the same
     "Writes tensors as safetensors all at once, each by itself; `ValueError` if one is not finite"
     from safetensors.torch import save                         # which loads torch
     own = {name: o.detach().cpu().contiguous().clone() for name, o in tensors.items()}
     broken = [name for name, o in own.items() if not o.isfinite().all()]
     if broken: raise ValueError(f'{broken[0]} is not finite: nothing was written to {path}')
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     return write_file(path, save(own))
 
 # %% ../../nbs/core/files.ipynb #319d810e
