@@ -46,16 +46,17 @@ class StageProgress(Callback):
         if with_line: self.log.line(text, printed=not self.log.in_terminal)
         if with_line: self.next_line = time.time() + 600       # in a long epoch
     def _estimate(self):
-        "By ten steps, once: how long all stages will take, for a network that is trained on a CPU"
+        "By ten batches, once: how much time is left in all stages, where a CPU trains a network"
         self.n_steps += 1
         if self.n_steps == 2: self.second = time.time()        # the first two prepare
         if self.n_steps < 12 or self.estimated: return
-        first, n_images = stages.index(self.stage), len(self.data.train)
-        passes = [self.preset.n_passes(stage, n_images) for stage in stages[first:]]
-        left, a_step = sum(passes) - self.start*passes[0], passes[0]/(self.n_epoch*self.n_iter)
-        seconds = 1.2*(time.time() - self.second)/10*left/a_step    # a fifth: metric, validation
+        p, later = self.preset, stages[stages.index(self.stage) + 1:]
+        def work(stage): return 3*p.passes(stage)[0] + p.passes(stage)[1]   # back costs twice
+        rest = sum(work(o)*p.n_batches(o, len(self.data.train))*p.n_epochs(o) for o in later)
+        left = self.n_iter*(self.n_epoch - self.first_epoch) + rest/work(self.stage)
+        seconds = 1.2*left*(time.time() - self.second)/10      # a fifth: metric and validation
         n, unit = (seconds/60, 'min') if seconds < 6000 else (seconds/3600, 'h')
-        self.log.line(f'all stages will take about {max(1, round(n))} {unit} here')
+        self.log.line(f'about {max(1, round(n))} {unit} are left in all stages')
         self.estimated = True
     def after_batch(self):
         if not self.training: return

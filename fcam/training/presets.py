@@ -140,20 +140,22 @@ def schedule(self:Preset,
 
 # %% ../../nbs/training/presets.ipynb #passes-0001
 @patch
-def n_passes(self:Preset,
+def passes(self:Preset,
+    stage:str, # of `stages`
+)->tuple: # patches forward and back, and those forward alone
+    "What goes through the encoder in a batch: of images, or a task of five classes with one shot"
+    task, soft = 5*(1 + self.n_query)*self.n_patches, self.n_train_patches - self.n_hard
+    return {'warm-up': (self.bs*self.n_hard, 0), 'module': (0, task), 'joint': (task, 0),
+            'calibration': (self.bs*self.n_train_patches, self.bs*soft)}[stage]
+
+@patch
+def n_batches(self:Preset,
     stage:str, # of `stages`
     n_images:int, # of the training classes
-)->int: # 0 for a stage without epochs
-    "Patches through the encoder in the steps of a stage; the way back counts as two more"
-    if stage in stages[:2]:
-        soft = self.n_train_patches - self.n_hard              # which the teacher sees
-        an_image = 3*self.n_train_patches + soft if stage == 'calibration' else 3*self.n_hard
-        bs = min(self.bs, n_images)
-        n = an_image*bs*(self.pretrain_iters or n_images//bs)
-    else:
-        images = 5*(1 + self.n_query)*self.n_iters*self.n_tasks_per_step
-        n = images*self.n_patches*(3 if stage == 'joint' else 1)
-    return self.n_epochs(stage)*n
+)->int:
+    "Batches of an epoch"
+    if stage in stages[2:]: return self.n_iters*self.n_tasks_per_step
+    return self.pretrain_iters or max(1, n_images//self.bs)
 
 # %% ../../nbs/training/presets.ipynb #dbb462e0
 _ours = dict(sharpness=8., norm_power=4., weights_lr=0.05, sfc_epochs=20, sfc_lr=0.2)
