@@ -55,11 +55,11 @@ def test_bare_import_is_light(tmp_path):
 
 light_answers = """import sys, torch
 from fcam.classifiers.features import Features
-from fcam.classifiers.scores import ClassScores
+from fcam.classifiers.scores import ClassScores, rule_by
 from fcam.model import load_fcam
 local = torch.rand(4, 3, 320)
 bank = Features(local, local.mean(1), torch.arange(4).numpy()//2)
-ClassScores('whole_and_parts', bank, load_fcam('cifar_fs').metric)(bank)
+ClassScores(rule_by('whole_and_parts', load_fcam('cifar_fs').metric), bank)(bank)
 assert 'sympy' not in sys.modules"""
 
 def test_answers_do_without_training(tmp_path):

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from .features import Features
 from .groups import half_of, hold_out, picture_groups
-from .scores import class_cosines, ClassScores, fit_temperature, rule_names
+from .scores import class_cosines, ClassScores, fit_temperature, rule_by
+from .scores import rule_names
 from ..core.checks import check_choice, check_count, check_number, check_seed
 from ..images.folders import given_pictures, printable
 from ..images.pixels import load_image
@@ -64,7 +65,7 @@ class FittedRule:
         self.whiten_ = auto if self.whiten is None else self.whiten
         vars(self).update(found or {})
         self.unlabelled_ = unlabelled
-        self.scores_ = self.class_scores(self.rule_, bank)
+        self.scores_ = self.class_scores(bank)
         if unlabelled is not None and self.scores_.whitened is None: raise ValueError(
             f'unlabelled pictures help where features are whitened: {self.rule_} needs whiten=True')
         if found is None: self._find(picture_groups(bank) if groups is None else groups)
@@ -74,18 +75,18 @@ class FittedRule:
         return {name: value for name, value in vars(self).items() if name != 'scores_'}
     def __setstate__(self, state):
         vars(self).update(state)
-        if 'rule_' in state: self.scores_ = self.class_scores(self.rule_, self.bank_)
+        if 'rule_' in state: self.scores_ = self.class_scores(self.bank_)
     def _centred(self):
         "Whether whitened features are centred, unless the rule forbids it"
         return bool(self.whiten_) and self.score_temperature_ is None
     def class_scores(self,
-        name:str, # of a rule
         support:Features, # with labels
         n_draws:int=10, # as for `ClassScores`
     )->ClassScores: # called with a `Features`
-        "What scores pictures by a rule, with the settings of this classifier"
-        return ClassScores(name, support, self.metric_, self.candidates, self.sfc_, self.whiten_,
-                           n_draws, self._centred(), self.unlabelled_)
+        "What scores pictures by rule and settings of this classifier"
+        rule = rule_by(self.rule_, self.metric_, self.sfc_)
+        return ClassScores(rule, support, self.candidates, self.whiten_, n_draws, self._centred(),
+                           self.unlabelled_)
     def answers(self,
         banks, # of new pictures, one or more
         note:callable=None, # gets a sentence where the pictures are of another kind
@@ -174,12 +175,12 @@ def caught(
 @patch
 def _hidden(self:FittedRule, bank, groups, rng, most, halves=True):
     "What pictures get that are hidden with their group: a dict of arrays `(n, ...)`, or None"
-    labels, found, same = bank.labels, [], self.scores_.together or not halves
+    labels, found, same = bank.labels, [], self.scores_.rule.together or not halves
     def n_groups(rows):
         "Of the class of each hidden picture"
         first = np.unique(groups[rows], return_index=True)[1]
         return np.bincount(labels[rows][first])[labels[held]]
-    def scores(rows): return self.class_scores(self.rule_, bank.take(rows), 2)(bank.take(held))
+    def scores(rows): return self.class_scores(bank.take(rows), 2)(bank.take(held))
     for rest, held in hold_out(labels, groups, rng, most):
         half, by_rest = rest[half_of(labels[rest], groups[rest], rng) | same], scores(rest)
         by_half, n = by_rest if len(half) == len(rest) else scores(half), n_groups(rest)
@@ -197,10 +198,9 @@ def _find(self:FittedRule, groups):
     bank, groups = self.bank_.take(order), groups[order]
     first, groups = np.unique(groups, return_index=True, return_inverse=True)[1:]
     groups, alone = first.argsort().argsort()[groups], np.arange(len(order))    # as they come
-    counts, power = np.bincount(bank.labels), 0.5
+    counts, rule = np.bincount(bank.labels), self.scores_.rule
     most = int(np.clip(20_000//len(counts), 50, 500))           # pictures that are hidden in all
-    if self.scores_.together: groups, most = alone, np.inf
-    if self.scores_.trained: power = -0.17
+    if rule.together: groups, most = alone, np.inf
     like = days = self._hidden(bank, alone, rng, most)
     n_groups = np.bincount(bank.labels[np.unique(groups, return_index=True)[1]])
     if len(alone) > n_groups.sum():
@@ -211,10 +211,10 @@ def _find(self:FittedRule, groups):
         found = []
         for o in (like, days or like):
             share = o['share'].mean()                           # of the pictures, what was learned
-            centre = self.temperature_*(share*counts.mean())**-power
+            centre = self.temperature_*(share*counts.mean())**-rule.sharpening
             temperature, losses = fit_temperature(o['scores'], o['labels'], centre)
             names = 'right', 'by_half', 'labels', 'groups', 'gain', 'loss'
-            found.append((temperature*share**power, losses.mean(),
+            found.append((temperature*share**rule.sharpening, losses.mean(),
                           accuracy_range(*map(o.get, names))))
         temperatures, losses, ranges = zip(*found)
         self.temperature_ = float(np.prod(temperatures)**0.5)   # between both kinds of new pictures
@@ -242,8 +242,9 @@ def report(self:FittedRule)->str: # lines: of the answers, of `none_of_these`
 @patch
 def _default_temperature(self:FittedRule, bank, rng):
     "The temperature where nothing can be held out"
-    n_scores = dict(metric=1, structured_fc=1, whole_and_parts=2).get(self.rule_)
-    if n_scores and self.score_temperature_: return n_scores/self.score_temperature_
+    rule = self.scores_.rule
+    if self.score_temperature_ and getattr(rule, 'metric', None) is self.metric_:
+        return rule.n_similarities/self.score_temperature_
     some = bank.take(rng.permutation(len(bank.labels))[:50])
     scores = self.scores_(some)
     own, others = (np.arange(len(scores)), some.labels), np.isfinite(scores)

@@ -9,6 +9,7 @@ __all__ = ['picture_groups', 'hold_out', 'half_of']
 import numpy as np
 import torch.nn.functional as F
 from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
 
 from .features import Features
 
@@ -23,9 +24,9 @@ def picture_groups(
 )->np.ndarray: # `(n_pictures,)`, numbers of groups, each of one class
     "Which pictures were taken beside each other: by names, times and near twins"
     whole, labels = F.normalize(support.whole.cpu().float(), dim=-1).numpy(), support.labels
-    classes = [np.flatnonzero(labels == c) for c in range(labels.max() + 1)]
+    classes = np.split(np.argsort(labels, kind='stable'), np.bincount(labels).cumsum()[:-1])
     far = [np.clip(1 - whole[rows]@whole[rows].T, 0, 2) for rows in classes]
-    pairs = np.concatenate([d[np.triu_indices(len(d), 1)] for d in far])
+    pairs = np.concatenate([squareform(d, checks=False) for d in far])
     usual = np.median(pairs) if len(pairs) else 0.
     burst = (pairs < twin*usual).sum() >= max(1, burst*len(pairs))
     limit = near*max(usual*burst, 1e-5)                         # at least copies of one picture
@@ -36,7 +37,7 @@ def picture_groups(
         known = np.array([o is not None for o in names[rows]])
         apart = np.where(np.abs(time[:, None] - time) < 600, 0, np.where(d < limit, d/4, 1))
         apart = np.where(known[:, None] | known, names[rows, None] != names[rows], apart)
-        found, apart = np.arange(len(rows)), apart[np.triu_indices(len(rows), 1)]
+        found, apart = np.arange(len(rows)), squareform(apart, checks=False)
         if (apart < 1).any():                                   # all pairs of a group are below 1
             found = fcluster(linkage(apart, 'complete'), 0.75, 'distance') - 1
         groups[rows], n_groups = n_groups + found, n_groups + found.max() + 1

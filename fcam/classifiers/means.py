@@ -36,6 +36,12 @@ class Cosine(OfMetric):
     "Cosine to the mean of the class, the nearest prototype of the tables"
     whole = True
     def __init__(self): super().__init__(CosineMetric())
+    def fit(self, features, draws, change):
+        means = [F.normalize(change(features.whole[rows].mean(1)), dim=-1) for rows in draws]
+        mean = sum(means)/len(means)                            # of the cosines, all at once
+        def scores(query, classes=slice(None)):
+            return (F.normalize(query.whole, dim=-1)@mean[classes].T).cpu().double()
+        return scores
 
 # %% ../../nbs/classifiers/means.ipynb #e62c11bf
 @register('simpleshot')
@@ -61,9 +67,9 @@ class SimpleShot(Rule):
                                f'{support.shape[-1]}: take it of the same encoder')
         support = F.normalize(support-mean.unsqueeze(-2), dim=-1)
         return _minus_squared_distances(F.normalize(query-mean, dim=-1), support.mean(-2))
-    def fit(self, features, draws, change):
+    def supports(self, features, draws, change):
         self.mean = change(features.whole.mean(0))
-        return super().fit(features, draws, change)
+        return super().supports(features, draws, change)
 
 # %% ../../nbs/classifiers/means.ipynb #430aa031
 @register('meta_baseline')
@@ -138,9 +144,9 @@ class CosineClassifier(LinearClassifier):
 @register('logistic_regression')
 class LogisticRegression(Rule):
     "Logistic regression on the support of each task, by unit features (RFS, Tian et al. 2020)"
-    whole, shots, at_once = True, 'each', 100
+    whole, shots, at_once, sharpening = True, 'each', 100, -0.17
     def __init__(self,
-        C:float=1., # weight of the losses beside the squares of the weights
+        C:float=1., # weight of the losses beside the squares of the weights; of `fit` 10
     ):
         super().__init__()
         self.C = check_number('C', C, '(0, inf)')
@@ -168,6 +174,9 @@ class LogisticRegression(Rule):
                  for own, new in zip(support.mean(-2), query.mean(-2))]
         empty = np.empty((0, query.shape[1], support.shape[1]))
         return torch.from_numpy(np.stack(found) if found else empty).to(query)
+    def fit(self, features, draws, change):
+        trained = self.trained(change(features.whole), features.labels, C=10.)   # by all of them
+        return lambda query, classes=slice(None): torch.from_numpy(trained(query.whole))[:, classes]
 
 # %% ../../nbs/classifiers/means.ipynb #a7c41e02
 def whitening(
@@ -176,9 +185,10 @@ def whitening(
     "The symmetric root W of GDA's shrunk precision (Wang et al. 2024) times its trace over d"
     n, d = rows.shape[-2:]
     x = rows.detach().cpu().double()
-    trace = x.square().sum((-2, -1))[..., None]/max(n - 1, 1)
+    products = x@x.mT if n < d else x.mT@x
+    trace = products.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)/max(n - 1, 1)
     trace = trace.where(trace > 0, 1)                           # one image a class: the identity
-    power, turn = torch.linalg.eigh(x@x.mT if n < d else x.mT@x)
+    power, turn = torch.linalg.eigh(products)
     total = power.clamp_min(0) + trace
     if n >= d: # as W = turn diag((trace/total)^1/2) turn'
         root = ((turn*(trace/total).sqrt().unsqueeze(-2))@turn.mT).to(rows)
@@ -191,7 +201,8 @@ def whitening(
 @register('gda')
 class GDA(Rule):
     "Gaussians with one shrunk covariance for all classes, by unit features (Wang et al. 2024)"
-    whole, shots, at_once = True, 'each', 100
+    whole, shots, at_once, whitens = True, 'each', 100, True
+    def fit(self, *features): return Euclidean().fit(*features)     # which are whitened
     def scores(self, support, query):
         support, query = (F.normalize(x.mean(-2), dim=-1) for x in (support, query))
         mean = support.mean(2)

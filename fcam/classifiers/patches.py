@@ -102,8 +102,8 @@ class FRN(Rule):
         strength = rows.shape[2]/d*math.exp(self.alpha)+1e-6
         errors = error(query.flatten(1, 2), rows, strength)
         return -errors.unflatten(-1, (-1, n)).mean(-1).mT
-    def fit(self, features, draws, change):
-        supports = super().fit(features, draws, change)
+    def supports(self, features, draws, change):
+        supports = super().supports(features, draws, change)
         self.size = supports[0].float().square().mean().sqrt().item() or 1.
         return supports
 
@@ -117,7 +117,7 @@ class EMD(OfMetric):
 @register('deepemd')
 class DeepEMD(OfMetric):
     "DeepEMD (Zhang et al., 2020): exact transport with the weights and the cost of its code"
-    slow = True
+    slow, centred = True, False                                # its weights are no cosines
     def __init__(self): super().__init__(EMDMetric(centre=True, weights='deepemd'))
 
 # %% ../../nbs/classifiers/patches.ipynb #ff37d25c

@@ -23,6 +23,11 @@ class Rule(nn.Module):
     whole = False # whether it sees one vector of an image, the mean of its patches
     shots = 'together' # 'mean' or 'each' of a class alone; 'together': equally many of all classes
     half = False  # whether half precision around it, which is for encoders, reaches `scores`
+    whitens = False # whether `fit` needs features that are whitened
+    centred = False # whether whitened features are centred, as for a rule by cosines
+    sharpening = 0.5 # the temperature of fitted scores falls by this power of the pictures
+    together = property(lambda self: self.shots == 'together',
+                        doc='Whether classes need equally many pictures')
     @property
     def label(self):
         "The name of the rule in tables"
@@ -61,7 +66,7 @@ class Rule(nn.Module):
     )->Tensor: # `(tasks, n_query, n_way)`
         "Score of every query with every class, which each rule computes in its own way"
         raise NotImplementedError(f'{type(self).__name__} has no method scores(support, query)')
-    def fit(self,
+    def supports(self,
         features, # `Features` of labelled pictures
         draws:Tensor, # `(n_draws, n_classes, k)`, positions of equally many pictures of each class
         change:callable, # what features go through before, such as whitening
@@ -71,6 +76,21 @@ class Rule(nn.Module):
         supports = [sets[rows] for rows in draws]
         if self.shots == 'mean': supports = [shots.mean(1, keepdim=True) for shots in supports]
         return [*map(change, supports)]                         # after the mean, which is fewer
+    def fit(self,
+        features, # as for `supports`
+        draws:Tensor, # the same
+        change:callable, # the same
+    )->callable: # of `Features` that are changed, and of classes; `(n_query, n_classes)`, float64
+        "What scores new pictures: the mean over the draws"
+        with eval_mode(self): supports = self.supports(features, draws, change)
+        def scores(query, classes=slice(None)):
+            new, found = query.whole[:, None] if self.whole else query.local, 0
+            with eval_mode(self):
+                for shots in (one[classes] for one in supports):
+                    parts = new.split(max(1, 20_000//shots.shape[:2].numel()))
+                    found = found + torch.cat([self(shots, part).cpu() for part in parts]).double()
+            return found/len(supports)
+        return scores
 
 def register(
     name:str, # such as 'simpleshot'; a rule that had it before is replaced
@@ -84,7 +104,8 @@ def register(
 # %% ../../nbs/classifiers/rules.ipynb #f6d2efc2
 class OfMetric(Rule):
     "The rule that a metric makes with the mean prototypes of equation (2)"
-    shots, half = 'mean', True
+    shots, half, centred = 'mean', True, True
+    n_similarities = 1 # how many scores of the metric a score has, which has its temperature
     def __init__(self,
         metric:nn.Module, # `metric(query, proto)`, a score for each query and class
     ):
@@ -104,7 +125,6 @@ class StructuredFC(OfMetric):
     def scores(self, support, query):
         proto = structured_fc(support, self.metric, **self.settings)
         return torch.cat([self.metric(*o) for o in zip(query.split(4), proto.split(4))])
-    def fit(self, features, draws, change):
-        supports = super().fit(features, draws, change)
-        with eval_mode(self.metric):
-            return [structured_fc(o, self.metric, **self.settings)[:, None] for o in supports]
+    def supports(self, features, draws, change):
+        supports = super().supports(features, draws, change)
+        return [structured_fc(o, self.metric, **self.settings)[:, None] for o in supports]

@@ -20,7 +20,7 @@ from torch import nn
 
 from fcam.classifiers.fitted import cell_metric, FittedRule
 from fcam.classifiers.features import Features
-from fcam.classifiers.scores import class_cosines, ClassScores
+from fcam.classifiers.scores import class_cosines, ClassScores, rule_by
 from fcam.classify import FewShotClassifier
 from fcam.core.files import write_json
 from fcam.core.models import is_our_model
@@ -92,7 +92,7 @@ def accuracies(train, test, draws, encoder, found):
                 if i >= few.get(rule, len(draws)): continue
                 parts = [scores.get((part, whiten)) for part in ('cosine', 'metric')]
                 if rule == 'whole_and_parts' and all(o is not None for o in parts): one = sum(parts)
-                else: one = ClassScores(rule, support, encoder.metric, whiten=whiten,
+                else: one = ClassScores(rule_by(rule, encoder.metric), support, whiten=whiten,
                                         centre=centre)(query)
                 scores[rule, whiten] = one
                 right = 100*float((one.argmax(1) == query.labels).mean())
@@ -173,8 +173,9 @@ def beside(train, test, encoder, n_way, k, most=300):
         for name in 'fcam', *theirs:
             if name == 'lda' and (k == 1 or i > 4): continue    # no scatter; many seconds
             start = time.process_time()
-            if name == 'fcam': answers = ClassScores('whole_and_parts', support, encoder.metric,
-                                                     whiten=True, centre=centre)(query).argmax(1)
+            rule = rule_by('whole_and_parts', encoder.metric)
+            if name == 'fcam': answers = ClassScores(rule, support, whiten=True,
+                                                     centre=centre)(query).argmax(1)
             else: answers = theirs[name].fit(support.whole.numpy(), support.labels).predict(
                 query.whole.numpy())
             spent = 1000*(time.process_time() - start)/len(answers)
@@ -196,8 +197,9 @@ def learning(train, test, encoder, n_way, k, most=300):
         for kind, rows in (('balanced', asked[:most]), ('zipf, half', some[:most])):
             query = taken(test, rows)
             for name, unlabelled in ((kind, None), (f'{kind}, learned', query.whole)):
-                scores = ClassScores('whole_and_parts', support, encoder.metric, whiten=True,
-                                     centre=centre, unlabelled=unlabelled)(query)
+                rule = rule_by('whole_and_parts', encoder.metric)
+                scores = ClassScores(rule, support, whiten=True, centre=centre,
+                                     unlabelled=unlabelled)(query)
                 right = 100*(scores.argmax(1) == rank[query.labels]).mean()
                 rates.setdefault(name, []).append(round(float(right), 2))
     return rates
@@ -235,7 +237,8 @@ def small_tasks(bank, encoder, n_tasks=500):
             support = taken(bank, rows[:, :k].ravel(), np.repeat(np.arange(5), k))
             query = taken(bank, rows[:, k:].ravel(), np.repeat(np.arange(5), 15))
             for rule, whiten in ('cosine', 0), ('metric', 0), ('whole_and_parts', 1):
-                scores = ClassScores(rule, support, encoder.metric, whiten=whiten, centre=centre)
+                scores = ClassScores(rule_by(rule, encoder.metric), support, whiten=whiten,
+                                     centre=centre)
                 right = 100*float((scores(query).argmax(1) == query.labels).mean())
                 name = rule + ', whitened'*whiten
                 found.setdefault(name, {}).setdefault(str(k), []).append(round(right, 1))

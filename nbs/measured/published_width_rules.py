@@ -65,7 +65,7 @@ def whitened(kept, task, centre):
     found = []
     for images in zip(*task.draw(kept)):
         support, query = (kept(one.flatten()) for one in images)
-        score = ClassScores('cosine', Features(support, support.mean(1), support_labels), whiten=True,
+        score = ClassScores(named_rule('cosine'), Features(support, support.mean(1), support_labels), whiten=True,
                             centre=centre)
         found.append(100*(score(Features(query, query.mean(1))).argmax(1) == labels).mean())
     return torch.tensor(found)
