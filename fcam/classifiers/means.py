@@ -202,7 +202,8 @@ def whitening(
 class GDA(Rule):
     "Gaussians with one shrunk covariance for all classes, by unit features (Wang et al. 2024)"
     whole, shots, at_once, whitens = True, 'each', 100, True
-    def fit(self, *features): return Euclidean().fit(*features)     # which are whitened
+    def fit(self, features, draws, change):
+        return Euclidean().fit(features, draws, change)         # of features that are whitened
     def scores(self, support, query):
         support, query = (F.normalize(x.mean(-2), dim=-1) for x in (support, query))
         mean = support.mean(2)

@@ -87,13 +87,13 @@ def residuals(
         rows = torch.cat([known, (every[first] - every[second])/2**0.5])
     return rows
 
-# %% ../../nbs/classifiers/scores.ipynb #9265398e
+# %% ../../nbs/classifiers/scores.ipynb #5c0e0007
 class WholeAndParts(OfMetric):
     "The cosine of the whole plus a metric between the parts"
     n_similarities = 2
     def scores(self, support, query): return super().scores(support, query)+Cosine()(support, query)
-    def fit(self, *features):
-        both = OfMetric(self.metric).fit(*features), Cosine().fit(*features)
+    def fit(self, features, draws, change):
+        both = [rule.fit(features, draws, change) for rule in (OfMetric(self.metric), Cosine())]
         return lambda *query: sum(scores(*query) for scores in both)
 
 _by_metric = dict(metric=OfMetric, whole_and_parts=WholeAndParts, structured_fc=StructuredFC)
@@ -107,6 +107,7 @@ def rule_by(
     if name not in _by_metric: return named_rule(name)
     return _by_metric[name](metric, **(sfc or {} if name == 'structured_fc' else {}))
 
+# %% ../../nbs/classifiers/scores.ipynb #9265398e
 def _draws(labels, most):
     "Positions of as many pictures of each class as the smallest has, `(n_draws, n_classes, n)`"
     counts, rng = np.bincount(labels), np.random.default_rng(0)
