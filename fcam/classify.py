@@ -406,11 +406,7 @@ def save(self:FewShotClassifier,
     check_is_fitted(self)
     folder, encoder, bank = user_path(folder), self.encoder_, self.bank_
     saved = None if encoder is None else dict(checksum=weights_checksum(encoder))
-    if isinstance(encoder, FCAM):
-        named = isinstance(self.encoder, (str, os.PathLike))
-        name = os.fspath(self.encoder) if named else None
-        is_folder = named and not name.startswith('hf:') and user_path(name).is_dir()
-        saved['fcam'] = str(user_path(name).absolute()) if is_folder else name
+    if isinstance(encoder, FCAM): saved['fcam'] = encoder.loaded_from
     elif encoder is not None: saved = encoder.settings()
     known = dict(encoder=saved, settings=self._settings(),
         classes=self.classes_.tolist(), dtype=self.classes_.dtype.str,

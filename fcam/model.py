@@ -7,6 +7,7 @@ __all__ = ['saved_kinds', 'FCAM', 'load_fcam', 'Classifier']
 
 # %% ../nbs/10_model.ipynb #ae9bf78b
 import json
+import os
 from dataclasses import fields, replace
 from hashlib import sha256
 from pathlib import Path
@@ -60,6 +61,7 @@ class FCAM(nn.Module):
         self.sfc_epochs, self.sfc_lr = sfc_epochs, sfc_lr
         self.classes = {part: list(names) for part, names in (classes or {}).items()}
         self.info, self.precision = info or {}, 'auto'             # one of `precisions`
+        self.loaded_from = None                                # what `load_fcam` finds again
         self.to(memory_format=torch.channels_last).eval()
     @property
     def device(self):
@@ -231,7 +233,7 @@ def load_fcam(
     precision:str='auto', # or 'float32', 'bfloat16', 'float16': the model's `precision`
 )->FCAM:
     "A saved model; `FileNotFoundError` where there is none, `ValueError` for other files"
-    path, device = model_folder(path), choose_device(device)
+    place, path, device = os.fspath(path), model_folder(path), choose_device(device)
     check_precision(precision, device)
     config = read_config(path)
     try: model = _built_model(config, encoder)
@@ -240,6 +242,8 @@ def load_fcam(
     state = read_tensors(path/'model.safetensors', model.state_dict())
     model.load_state_dict(state, assign=True)
     model = model.to(device, memory_format=torch.channels_last).eval()
+    is_folder = not place.startswith('hf:') and user_path(place).is_dir()
+    model.loaded_from = str(user_path(place).absolute()) if is_folder else place
     model.precision = precision
     return model
 

@@ -197,8 +197,6 @@ def answer(self:Visit)->list: # of dicts: picture, label, probs by class, none_o
     if self.clf is None:
         self.clf = _PageClassifier(shared_encoder(self.encoder, self.cells), self.rule,
             none_of_these=self.none_of_these or None, verbose=False).fit(classes)
-        self.clf.encoder = self.encoder                        # its name, for `save`;
-        self.clf.embeds_ = self.clf._embeds                    # the network is the same
     if not self.new: return []
     known = [] if self.bank is None else [self.bank]
     if late := self.new[sum(len(o.whole) for o in known):]:
