@@ -25,7 +25,7 @@ from .core.distributed import from_main, is_main, join, n_ranks
 from .core.files import save_tensors
 from .data import FewShotData
 from .encoder import n_features_of, ResNet12
-from .encoders.cells import cells_of, frozen_encoder, Projection
+from .encoders.cells import cells_of, Projection
 from .encoders.named import named_encoder, NamedEncoder
 from .episodes import Task
 from .evaluate import Accuracy
@@ -128,7 +128,7 @@ def fcam_learner(
         if encoder is None: raise ValueError('train_encoder is False and no encoder is given: '
             "give one that is trained, such as 'torchvision:resnet18', or a network")
         if not isinstance(encoder, NamedEncoder): encoder = named_encoder(encoder, device=device)
-        frozen, preset = frozen_encoder(encoder), preset or 'frozen'
+        frozen, preset = encoder.requires_grad_(False), preset or 'frozen'
     elif not isinstance(encoder, (nn.Module, type(None))): raise ValueError(
         f'encoder is {encoder!r:.80}: give a network; a name goes with train_encoder=False')
     fixed = ('width',)*(encoder is not None) if train_encoder else _of_pictures

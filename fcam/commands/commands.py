@@ -158,7 +158,8 @@ def _evaluate(options):
         record = Record(folder, log, command='fcam_eval', command_line=line,
             source=data_options(options), data=data_facts(data), machine=machine(fcam.device),
             precision=fcam.chosen_precision(), model=model_facts(options['model'], fcam))
-        table = _table(fcam, data, options, log.in_terminal)
+        with redirect_stdout(log) if log.quiet else nullcontext():
+            table = _table(fcam, data, options, log.in_terminal)
         log.line(table_text(table, data.test.n_classes), always=True)
         patches = {k: o for k, o in fcam.patch_settings().items() if k in ('n_patches', 'crops')}
         if cut: log.line('{n_patches} patches an image, {crops} crops'.format(**patches),
