@@ -88,6 +88,10 @@ class FCAMLearner(ResumingLearner):
         for name, value in self._parts(before, preset).items(): setattr(self, name, value)
         self.add_cbs(self.of_stage)
         for cb in self.of_stage: cb('after_create')
+    @property
+    def encoder(self)->nn.Module:
+        "The encoder that is scored: once calibration has begun that of the teacher"
+        return self.episode_validation.candidate()[0]
     def validate(self)->list: # of one number, in percent
         "The accuracy of the current weights on tasks of the validation classes"
         return [self.episode_validation.score().mean]
@@ -98,14 +102,7 @@ class FCAMLearner(ResumingLearner):
     def export(self, *args, **kwargs): raise NotImplementedError(
         'reading a pickled learner would run code: call learn.save_fcam(path)')
 
-@patch(as_prop=True)
-def encoder(self:FCAMLearner)->nn.Module:
-    "The encoder that is scored: once calibration has begun that of the teacher"
-    return self.episode_validation.candidate()[0]
-
 # %% ../nbs/11_learner.ipynb #f55c3bcd
-_of_pictures = 'width', 'n_patches', 'patch_size', 'crops'     # what cells have of their own
-
 def _given_encoder(encoder, train_encoder, device, settings):
     "The encoder as a network, None for a fresh one; `ValueError` for settings that it has itself"
     if check_switch('train_encoder', train_encoder):
@@ -114,7 +111,8 @@ def _given_encoder(encoder, train_encoder, device, settings):
     elif encoder is None: raise ValueError('train_encoder is False and no encoder is given: '
         "give one that is trained, such as 'torchvision:resnet18', or a network")
     elif not isinstance(encoder, NamedEncoder): encoder = named_encoder(encoder, device=device)
-    fixed = ('width',)*(encoder is not None) if train_encoder else _of_pictures
+    fixed = ['width']*(encoder is not None)
+    if not train_encoder: fixed += 'n_patches', 'patch_size', 'crops'       # its cells are the sets
     if given := [name for name in fixed if settings.get(name) is not None]: raise ValueError(
         f'{given[0]} is that of the encoder that is given: leave it out')
     return encoder
@@ -318,11 +316,10 @@ def _model(self:FCAMLearner, left):
                 epochs=len(self.history), precision=self.precision)
     if left.start_kept: info['start_kept'] = True
     if self.initial_weights: info['start'] = self.initial_weights
-    settings = dict(score_temperature=temperature_of(metric, p), classes=self.data.splits,
-        n_test=p.n_test, n_views=p.n_views, sfc_epochs=p.sfc_epochs, sfc_lr=p.sfc_lr, info=info)
-    parts = deepcopy(encoder), deepcopy(metric)
     patches = None if self.frozen else deepcopy(self.patches)
-    model = FCAM(*parts, patches, frozen=self.frozen, **settings)
+    model = FCAM(deepcopy(encoder), deepcopy(metric), patches, frozen=self.frozen, info=info,
+        score_temperature=temperature_of(metric, p), classes=self.data.splits, n_test=p.n_test,
+        n_views=p.n_views, sfc_epochs=p.sfc_epochs, sfc_lr=p.sfc_lr)
     model.precision = self.precision
     return model.to(next(encoder.parameters()).device)
 

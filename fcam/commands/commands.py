@@ -14,7 +14,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from .options import check_out, command_line, data_and_presets, data_options
-from .options import given_options, load_data, make_command, names_encoder
+from .options import described_rules, given_options, listing, load_data
+from .options import make_command, names_encoder
 from .options import option_limits, options_as_before, setting_values, single_settings
 from ..core.files import cell_text, results_folder, shown_path, user_path
 from ..core.models import is_our_model
@@ -306,8 +307,7 @@ def _predict(clf, paths, folder, words, notes):
     if names_encoder(words['encoder']): about, precision = encoder.settings(), 'float32'
     else: about, precision = model_facts(words['encoder'], encoder), encoder.chosen_precision()
     record = Record(folder, log, command='fcam_predict', machine=machine(clf.device),
-        command_line=command_line('fcam_predict', words),
-        precision=precision, rule=clf.rule_,
+        command_line=command_line('fcam_predict', words), precision=precision, rule=clf.rule_,
         support=str(user_path(words['support']).resolve()), model=about,
         classes=clf.classes_.tolist())
     for note in filter(None, notes): log.line(note)
@@ -340,5 +340,5 @@ train_command = make_command(fcam_train, data_and_presets(), option_limits,
     'data download preset set device out resume quiet', setting_values())
 eval_command = make_command(fcam_eval, '', option_limits,
     'data download n_shot n_episodes baseline table device out',
-    option_limits['baseline'].listing())
-predict_command = make_command(fcam_predict, option_limits['rule'].listing(), option_limits)
+    listing('rules', described_rules()))
+predict_command = make_command(fcam_predict, listing('rules', described_rules()), option_limits)
