@@ -197,10 +197,3 @@ def after_train(self:FeatureCalibration):
     check_loss(self.learn)
     self.soft_loss = float(self._soft_sum)/self._n_soft if self._n_soft else None
     self.epochs_done += 1
-
-@patch
-def restart(self:FeatureCalibration,
-    warmup_epochs:int=0, # epochs of the cross-entropy alone that come first
-):
-    "Begins again: warm-up, then teacher := student and calibration"
-    self.warmup_epochs, self.started = self.epochs_done + warmup_epochs, False

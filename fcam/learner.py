@@ -7,6 +7,7 @@ __all__ = ['FCAMLearner', 'fcam_learner', 'load_fcam']
 
 # %% ../nbs/11_learner.ipynb #058b632d
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,7 +26,7 @@ from .core.distributed import from_main, is_main, join, n_ranks
 from .core.files import save_tensors
 from .data import FewShotData
 from .encoder import n_features_of, ResNet12
-from .encoders.cells import cells_of, frozen_encoder, Projection
+from .encoders.cells import cells_of, Projection
 from .encoders.named import named_encoder, NamedEncoder
 from .episodes import Task
 from .evaluate import Accuracy
@@ -87,6 +88,10 @@ class FCAMLearner(ResumingLearner):
         for name, value in self._parts(before, preset).items(): setattr(self, name, value)
         self.add_cbs(self.of_stage)
         for cb in self.of_stage: cb('after_create')
+    @property
+    def encoder(self)->nn.Module:
+        "The encoder that is scored: once calibration has begun that of the teacher"
+        return self.episode_validation.candidate()[0]
     def validate(self)->list: # of one number, in percent
         "The accuracy of the current weights on tasks of the validation classes"
         return [self.episode_validation.score().mean]
@@ -97,13 +102,37 @@ class FCAMLearner(ResumingLearner):
     def export(self, *args, **kwargs): raise NotImplementedError(
         'reading a pickled learner would run code: call learn.save_fcam(path)')
 
-@patch(as_prop=True)
-def encoder(self:FCAMLearner)->nn.Module:
-    "The encoder that is scored: once calibration has begun that of the teacher"
-    return self.episode_validation.candidate()[0]
-
 # %% ../nbs/11_learner.ipynb #f55c3bcd
-_of_pictures = 'width', 'n_patches', 'patch_size', 'crops'     # what cells have of their own
+def _given_encoder(encoder, train_encoder, device, settings):
+    "The encoder as a network, None for a fresh one; `ValueError` for settings that it has itself"
+    if check_switch('train_encoder', train_encoder):
+        if not isinstance(encoder, (nn.Module, type(None))): raise ValueError(
+            f'encoder is {encoder!r:.80}: give a network; a name goes with train_encoder=False')
+    elif encoder is None: raise ValueError('train_encoder is False and no encoder is given: '
+        "give one that is trained, such as 'torchvision:resnet18', or a network")
+    elif not isinstance(encoder, NamedEncoder): encoder = named_encoder(encoder, device=device)
+    fixed = ['width']*(encoder is not None)
+    if not train_encoder: fixed += 'n_patches', 'patch_size', 'crops'       # its cells are the sets
+    if given := [name for name in fixed if settings.get(name) is not None]: raise ValueError(
+        f'{given[0]} is that of the encoder that is given: leave it out')
+    return encoder
+
+def _open_run(folder, facts, device, learner):
+    "What `learner(precision=...)` gives, in its folder, with all that was trained there before"
+    path, lock = lock_run(folder) if folder is not None else (None, None)
+    try:
+        known = [StageFolder(path, stage, facts, epochs=False) for stage in stages] if path else []
+        known = [each for each in known if each.reached]
+        for each in known: facts |= {k: each.facts[k] for k in ('precision', 'start')}
+        precision = from_main(lambda: choose_precision(facts['precision'], device))
+        learn = learner(precision=precision)
+        learn.initial_weights, learn.folder, learn.run_lock = facts['start'], path, lock
+        learn.facts = facts | dict(precision=precision)
+        if known: _restore(learn, known)
+    except BaseException:
+        if lock: lock.release()                                # which the traceback keeps alive
+        raise
+    return learn
 
 def fcam_learner(
     data:FewShotData, # images of base, validation and new classes; or the path of their folder
@@ -123,18 +152,10 @@ def fcam_learner(
     if isinstance(data, (str, Path)): data = FewShotData.from_folder(data)
     if not isinstance(data, FewShotData): raise ValueError(
         f'data is {data!r:.80}: give a FewShotData, or the path of a folder of class folders')
-    frozen = None
-    if not check_switch('train_encoder', train_encoder):
-        if encoder is None: raise ValueError('train_encoder is False and no encoder is given: '
-            "give one that is trained, such as 'torchvision:resnet18', or a network")
-        if not isinstance(encoder, NamedEncoder): encoder = named_encoder(encoder, device=device)
-        frozen, preset = frozen_encoder(encoder), preset or 'frozen'
-    elif not isinstance(encoder, (nn.Module, type(None))): raise ValueError(
-        f'encoder is {encoder!r:.80}: give a network; a name goes with train_encoder=False')
-    fixed = ('width',)*(encoder is not None) if train_encoder else _of_pictures
-    if given := [name for name in fixed if settings.get(name) is not None]: raise ValueError(
-        f'{given[0]} is that of the encoder that is given: leave it out')
-    preset, device = choose_preset(data, preset, **settings), choose_device(join(device))
+    encoder = _given_encoder(encoder, train_encoder, device, settings)
+    frozen = None if train_encoder else encoder.requires_grad_(False)
+    preset = choose_preset(data, preset or 'frozen' if frozen else preset, **settings)
+    device = choose_device(join(device))
     check_precision(precision, device)
     check_tasks(data, preset.n_query)
     for name in ('bs', 'n_tasks_per_step'):
@@ -149,25 +170,12 @@ def fcam_learner(
     elif device.type == 'cuda':                                # where they leave room for the rest
         n_bytes = sum(store.nbytes for store in data.sets.values())
         if 4*n_bytes < torch.cuda.mem_get_info(device)[0]: data.to(device)
-    encoder, begun, origin = encoder or ResNet12(preset.width), None, None
-    if start is not None: begun, origin = read_start(start, encoder, data)
-    path, lock = lock_run(folder) if folder is not None else (None, None)
-    try:
-        facts = run_facts(preset, data, seed, device, precision, start=origin)
-        if frozen: facts['data'] += frozen.features_digest()
-        known = [StageFolder(path, stage, facts, epochs=False) for stage in stages] if path else []
-        known = [each for each in known if each.reached]
-        for each in known: facts |= {k: each.facts[k] for k in ('precision', 'start')}
-        precision = from_main(lambda: choose_precision(facts['precision'], device))
-        learn = FCAMLearner(data, encoder, preset, device=device, cbs=cbs, precision=precision,
-                            frozen=frozen, seed=seed, start=begun)
-        learn.initial_weights, learn.folder, learn.run_lock = facts['start'], path, lock
-        learn.facts = facts | dict(precision=precision)
-        if known: _restore(learn, known)
-    except BaseException:
-        if lock: lock.release()                                # which the traceback keeps alive
-        raise
-    return learn
+    encoder = encoder or ResNet12(preset.width)
+    begun, origin = read_start(start, encoder, data) if start is not None else (None, None)
+    facts = run_facts(preset, data, seed, device, precision, start=origin)
+    if frozen: facts['data'] += frozen.features_digest()
+    return _open_run(folder, facts, device, partial(FCAMLearner, data, encoder, preset,
+        device=device, cbs=cbs, frozen=frozen, seed=seed, start=begun))
 
 # %% ../nbs/11_learner.ipynb #acd72280
 @patch
@@ -308,11 +316,10 @@ def _model(self:FCAMLearner, left):
                 epochs=len(self.history), precision=self.precision)
     if left.start_kept: info['start_kept'] = True
     if self.initial_weights: info['start'] = self.initial_weights
-    settings = dict(score_temperature=temperature_of(metric, p), classes=self.data.splits,
-        n_test=p.n_test, n_views=p.n_views, sfc_epochs=p.sfc_epochs, sfc_lr=p.sfc_lr, info=info)
-    parts = deepcopy(encoder), deepcopy(metric)
     patches = None if self.frozen else deepcopy(self.patches)
-    model = FCAM(*parts, patches, frozen=self.frozen, **settings)
+    model = FCAM(deepcopy(encoder), deepcopy(metric), patches, frozen=self.frozen, info=info,
+        score_temperature=temperature_of(metric, p), classes=self.data.splits, n_test=p.n_test,
+        n_views=p.n_views, sfc_epochs=p.sfc_epochs, sfc_lr=p.sfc_lr)
     model.precision = self.precision
     return model.to(next(encoder.parameters()).device)
 

@@ -77,7 +77,6 @@ class FCAM(nn.Module):
         return self.patches.settings()
     def sets(self,
         store:ImageStore, # of pictures
-        progress:bool=False, # show a bar while a frozen encoder embeds them
         **options, # of `features`; none of crops where the encoder is frozen, or `ValueError`
     )->tuple: # the store, and how its pictures become patches; their cells, and None
         "From what features are made with the encoder"
@@ -86,7 +85,7 @@ class FCAM(nn.Module):
         given = [name for name, value in options.items() if value]
         if given: raise ValueError(f'{given[0]} is for crops, and this model has the cells of '
                                    f'{self.frozen.name}: leave it out')
-        return cells_of(self.frozen.to(self.device), store, progress), None
+        return cells_of(self.frozen.to(self.device), store), None
     @property
     def sfc(self):
         "The settings of this model for `structured_fc`, by name"
@@ -126,7 +125,7 @@ def features(self:FCAM,
     "The features of the images of tasks; `ValueError` for too few images or seen classes"
     if not allow_seen: self.check_unseen(store)
     sets = self.sets(store, n_patches=n_patches, crops=crops, n_views=n_views, fresh=fresh,
-                     mirror=mirror, progress=progress)
+                     mirror=mirror)
     return FeatureBank(self.encoder, *sets, [task.counted(self.n_test) for task in tasks],
         n_views=self.n_views if n_views is None else n_views, fresh=fresh, mirror=mirror,
         progress=progress, precision=self.chosen_precision())
@@ -214,16 +213,15 @@ def save(self:FCAM,
 def _built_model(config, encoder):
     "The model that a config describes, its weights without memory"
     patches, name, frozen = dict(config['patches']), config['encoder']['name'], None
-    if patches.pop('name', '') == 'Cells':                     # the cells of a frozen encoder
-        module = None if isinstance(encoder, Projection) else encoder
-        frozen, patches, encoder = frozen_encoder(patches['encoder'], module), None, None
-    elif encoder is None and name not in saved_kinds['encoder']: raise ValueError(
+    if patches.pop('name', '') != 'Cells': patches = RandomPatches(**patches)
+    elif isinstance(encoder, Projection): patches = None       # of a learner, which has the cells
+    else: frozen, patches, encoder = frozen_encoder(patches['encoder'], encoder), None, None
+    if encoder is None and name not in saved_kinds['encoder']: raise ValueError(
         f'the model was saved with the encoder {name}: pass one as load_fcam(path, encoder=...)')
     with torch.device('meta'):
         if encoder is None: encoder = _build(config['encoder'], saved_kinds['encoder']).float()
         metric = _build(config['metric'], saved_kinds['metric']).float()
     settings = {name: config[name] for name in _settings}
-    patches = None if frozen else RandomPatches(**patches)
     return FCAM(encoder, metric, patches, frozen=frozen, **settings)
 
 def load_fcam(

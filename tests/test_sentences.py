@@ -64,8 +64,8 @@ typed = {
     'fcam_predict support photos/b --encoder cifar_fs': 'there is no image',
     'fcam_eval cifar_fs --data glyphs --n_shot 200': 'fewer than n_shot + n_query',
     'fcam_eval cifar_fs --data glyphs --table': 'cifar_fs',
-    'fcam_eval cifar_fs --baseline dn5': "'dn5' is not one of all, euclidean",
-    'fcam_predict support support/x/1.png --encoder cifar_fs --rule protonet': "'protonet' is not one of whole_and_parts",
+    'fcam_eval cifar_fs --baseline dn5': "'dn5' is not one of 'all', 'euclidean'",
+    'fcam_predict support support/x/1.png --encoder cifar_fs --rule protonet': "'protonet' is not one of 'whole_and_parts'",
 }
 called = {
     "FewShotData.from_folder('nowhere')": "there is no folder 'nowhere'",

@@ -158,7 +158,7 @@ class _Page:
                         self.found, self.about]
         self.reasons = [self.answer, self.figure, self.right, self.label, self.did,
                         self.undo]
-        self.connect()
+        for connect in (self.connect_classes, self.connect_answers, self.connect_more): connect()
     def add_classes(self):
         "A row for each class, drawn anew where classes come or go"
         with gr.Column(visible=False) as self.example:
@@ -182,6 +182,19 @@ class _Page:
             with gr.Column(elem_classes=['classes', *['many-classes']*(len(rows) > 5)]):
                 for k, row in enumerate(rows): self.add_row(k, row, visit)
         self.add = gr.Button('Add a class', size='sm')
+    def connect_classes(self):
+        "What fills the rows, or adds one"
+        def add_row(visit): visit.add_row()
+        self.on(self.add.click, add_row, rows=True)
+        def empty(visit):
+            visit.fill({})
+            for _ in range(2): visit.add_row()
+        for button in (self.begin, self.empty): self.on(button.click, empty, rows=True)
+        self.on(self.again.click, _fill_example, rows=True, api_name='example')
+        self.on(self.zip.upload, _fill_zip, self.zip, rows=True, api_name='zip')
+        paths = gr.JSON(visible=False)                          # what `_paths` finds in the browser
+        self.on(self.folder.upload, _fill_folder, self.folder, paths, rows=True, js=_paths,
+                api_name='folder')
     def add_row(self, k, row, visit):
         shown = row['name'] or f'class {k + 1}'
         few = len(visit.rows) < 6 and not visit.narrow
@@ -250,6 +263,38 @@ class _Page:
         self.figure = gr.Image(show_label=False, interactive=False, type='filepath',
             buttons=['fullscreen'], elem_id='figure',
             alt_text='the parts of the chosen picture that match those of known pictures')
+    def connect_answers(self):
+        "New pictures, their answers, corrections, and *Why*"
+        def add_new(visit, shown):
+            visit.new += visit.take([file for file, _ in shown])
+            visit.before, visit.did, visit.chosen = None, '', None
+        taken = self.on(self.new.upload, add_new, self.new, api_name='add')
+        taken.then(lambda: None, None, self.new, api_visibility='private')
+        def show(visit, only): visit.only = only
+        self.on(self.only.input, show, self.only, api_name='only')
+        def correct(visit, name):
+            visit.correct(visit.chosen, name)
+            visit.chosen = None                                 # the next one
+        self.on(self.label.select, correct, self.label, rows=True, api_name='correct')
+        def confirm(visit):
+            correct(visit, next(o['label'] for o in visit.answers if o['picture'] == visit.chosen))
+        self.on(self.right.click, confirm, rows=True, api_name='right')
+        def undo(visit):
+            visit.chosen = visit.before and visit.before[0]
+            visit.undo()
+        self.on(self.undo.click, undo, rows=True, api_name='undo')
+        self.turn.change(self.why, self.key, self.reasons, show_progress_on=self.figure,
+                         api_name='why')
+        for k, gallery in enumerate((self.check, self.sure)):
+            def choose(key, at: gr.SelectData, k=k):
+                visit = self.visit(key)
+                visit.chosen = visit.groups[k][at.index]
+                return self.why(key)
+            gallery.select(choose, self.key, self.reasons, show_progress_on=self.figure,
+                           api_visibility='private')
+            gallery.select(None, js=_to_why)
+        self.ask(self.pack, lambda visit: str(visit.take_along()), self.packed,
+                 api_name='take').success(None, js=_save)
     def add_more(self, encoder):
         "Settings, each of which takes effect at once, what misleads, and the same in Python"
         with gr.Accordion('Settings', open=False, elem_id='settings'):
@@ -271,6 +316,18 @@ class _Page:
                 columns=6, allow_preview=False, interactive=False, height=220, buttons=[])
         with gr.Accordion('The same in Python', open=False):
             self.lines = gr.Code(show_label=False, language='python', interactive=False)
+    def connect_more(self):
+        "What misleads, and settings"
+        self.ask(self.look, self.misleading, self.wrong, api_name='misleads')
+        def change(visit, *new):
+            visit.encoder, visit.rule, visit.cells, visit.none_of_these, visit.learn = new
+            visit.forget_answers()
+        settings = self.encoder, self.rule, self.cells, self.none, self.learn
+        changed = gr.on([self.encoder.input, self.rule.input, self.cells.release,
+            self.none.release, self.learn.input], lambda name: f'Loading {name}: this takes '
+            'seconds, a first download minutes.', self.encoder, self.status,
+            api_visibility='private')
+        self.on(changed.then, change, *settings, api_name='settings')
     def values(self, visit):
         "What all controls but *Why* show, in the order of `outputs` after the two counters"
         found = page_values(visit)
@@ -307,59 +364,6 @@ class _Page:
         public = dict(api_name=api_name) if api_name else dict(api_visibility='private')
         return event(run, [self.key, self.version, self.turn, *given], self.outputs, key=key,
                      show_progress_on=self.status, **public, **event_settings)
-    def connect(self):
-        "What the controls outside of the rows do"
-        def add_row(visit): visit.add_row()
-        self.on(self.add.click, add_row, rows=True)
-        def empty(visit):
-            visit.fill({})
-            for _ in range(2): visit.add_row()
-        for button in (self.begin, self.empty): self.on(button.click, empty, rows=True)
-        self.on(self.again.click, _fill_example, rows=True, api_name='example')
-        self.on(self.zip.upload, _fill_zip, self.zip, rows=True, api_name='zip')
-        paths = gr.JSON(visible=False)                          # what `_paths` finds in the browser
-        self.on(self.folder.upload, _fill_folder, self.folder, paths, rows=True, js=_paths,
-                api_name='folder')
-        def add_new(visit, shown):
-            visit.new += visit.take([file for file, _ in shown])
-            visit.before, visit.did, visit.chosen = None, '', None
-        taken = self.on(self.new.upload, add_new, self.new, api_name='add')
-        taken.then(lambda: None, None, self.new, api_visibility='private')
-        def show(visit, only): visit.only = only
-        self.on(self.only.input, show, self.only, api_name='only')
-        def correct(visit, name):
-            visit.correct(visit.chosen, name)
-            visit.chosen = None                                 # the next one
-        self.on(self.label.select, correct, self.label, rows=True, api_name='correct')
-        def confirm(visit):
-            correct(visit, next(o['label'] for o in visit.answers if o['picture'] == visit.chosen))
-        self.on(self.right.click, confirm, rows=True, api_name='right')
-        def undo(visit):
-            visit.chosen = visit.before and visit.before[0]
-            visit.undo()
-        self.on(self.undo.click, undo, rows=True, api_name='undo')
-        self.turn.change(self.why, self.key, self.reasons, show_progress_on=self.figure,
-                         api_name='why')
-        for k, gallery in enumerate((self.check, self.sure)):
-            def choose(key, at: gr.SelectData, k=k):
-                visit = self.visit(key)
-                visit.chosen = visit.groups[k][at.index]
-                return self.why(key)
-            gallery.select(choose, self.key, self.reasons, show_progress_on=self.figure,
-                           api_visibility='private')
-            gallery.select(None, js=_to_why)
-        self.ask(self.look, self.misleading, self.wrong, api_name='misleads')
-        self.ask(self.pack, lambda visit: str(visit.take_along()), self.packed,
-                 api_name='take').success(None, js=_save)
-        def change(visit, *new):
-            visit.encoder, visit.rule, visit.cells, visit.none_of_these, visit.learn = new
-            visit.forget_answers()
-        settings = self.encoder, self.rule, self.cells, self.none, self.learn
-        changed = gr.on([self.encoder.input, self.rule.input, self.cells.release,
-            self.none.release, self.learn.input], lambda name: f'Loading {name}: this takes '
-            'seconds, a first download minutes.', self.encoder, self.status,
-            api_visibility='private')
-        self.on(changed.then, change, *settings, api_name='settings')
     def ask(self, button, action, outputs, api_name):
         "Connects a button whose `action(visit)` changes nothing else on the page"
         def run(key):

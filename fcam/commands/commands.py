@@ -14,7 +14,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from .options import check_out, command_line, data_and_presets, data_options
-from .options import given_options, load_data, make_command, names_encoder
+from .options import described_rules, given_options, listing, load_data
+from .options import make_command, names_encoder
 from .options import option_limits, options_as_before, setting_values, single_settings
 from ..core.files import cell_text, results_folder, shown_path, user_path
 from ..core.models import is_our_model
@@ -158,7 +159,8 @@ def _evaluate(options):
         record = Record(folder, log, command='fcam_eval', command_line=line,
             source=data_options(options), data=data_facts(data), machine=machine(fcam.device),
             precision=fcam.chosen_precision(), model=model_facts(options['model'], fcam))
-        table = _table(fcam, data, options, log.in_terminal)
+        with redirect_stdout(log) if log.quiet else nullcontext():
+            table = _table(fcam, data, options, log.in_terminal)
         log.line(table_text(table, data.test.n_classes), always=True)
         patches = {k: o for k, o in fcam.patch_settings().items() if k in ('n_patches', 'crops')}
         if cut: log.line('{n_patches} patches an image, {crops} crops'.format(**patches),
@@ -236,7 +238,7 @@ def fcam_predict(
     words = given_options(options | dict(support=support, images=images, encoder=encoder))
     if precision and names_encoder(encoder): raise ValueError(
         f'--precision does not go with {encoder}')
-    from fcam.images.folders import class_folders, existing_folder, image_files, left_out_line
+    from fcam.images.folders import class_folders, existing_folder, image_files
     within = class_folders(existing_folder(user_path(support), 'give one with class folders'))
     if len(within) < 2:
         below = f': give {within[0]}' if within and class_folders(within[0]) else ''
@@ -244,25 +246,7 @@ def fcam_predict(
     for path in map(user_path, images):
         paths += image_files(path, left_out) if path.is_dir() else [path]
     check_out(words)
-    from fcam.classify import FewShotClassifier                 # and with it torch: seconds
-    from fcam.images.pixels import load_image
-    from fcam.model import load_fcam
-    from fcam.runs.record import named_device, RunLog
-    place = named_device(device)
-    broken = []
-    for path in paths:                                          # one, before the work begins
-        try: load_image(path)
-        except (ValueError, OSError) as error: broken.append(str(error))
-        else: break
-    else: raise ValueError('not classified: '
-        f'{"; ".join(broken) or left_out_line(left_out) or "there is no image"}')
-    if precision: encoder = load_fcam(encoder, device=place, precision=precision)
-    printed = redirect_stdout(RunLog(quiet=quiet))              # which heeds that a pipe closes
-    with printed, warnings.catch_warnings(record=True) as said:          # of pictures left out
-        clf = FewShotClassifier(encoder, rule=rule or 'auto', none_of_these=none_of_these,
-            device=place, cache=Path(out or 'runs/predict').parent/'features',
-            verbose=not quiet).fit(support, unlabelled=paths if learn_from_new else None)
-    notes = [left_out_line(left_out), *(str(one.message) for one in said)]
+    clf, notes = _fit(paths, left_out, **words)
     if before: notes.append(f'the encoder has become an option: --encoder {encoder}')
     with results_folder(out, 'runs/predict') as folder:
         rows, broken = _predict(clf, paths, folder, words, notes)
@@ -270,6 +254,50 @@ def fcam_predict(
     return rows
 
 # %% ../../nbs/commands/commands.ipynb #1bb58848
+def _fit(paths, left_out, support, encoder, device=None, precision=None, out=None, rule=None,
+         none_of_these=None, learn_from_new=False, quiet=False, **others):
+    "A classifier of the images of the classes, and what is to be said of those left out"
+    from fcam.classify import FewShotClassifier                 # and with it torch: seconds
+    from fcam.images.folders import left_out_line
+    from fcam.images.pixels import load_image
+    from fcam.model import load_fcam
+    from fcam.runs.record import named_device, RunLog
+    device, broken = named_device(device), []
+    for path in paths:                                          # one, before the work begins
+        try: load_image(path)
+        except (ValueError, OSError) as error: broken.append(str(error))
+        else: break
+    else: raise ValueError('not classified: '
+        f'{"; ".join(broken) or left_out_line(left_out) or "there is no image"}')
+    if precision: encoder = load_fcam(encoder, device=device, precision=precision)
+    printed = redirect_stdout(RunLog(quiet=quiet))              # which heeds that a pipe closes
+    with printed, warnings.catch_warnings(record=True) as said:          # of pictures left out
+        clf = FewShotClassifier(encoder, rule=rule or 'auto', none_of_these=none_of_these,
+            device=device, cache=Path(out or 'runs/predict').parent/'features',
+            verbose=not quiet).fit(support, unlabelled=paths if learn_from_new else None)
+    return clf, [left_out_line(left_out), *(str(one.message) for one in said)]
+
+def _say_review(clf, log):
+    "Names the images of the classes whose labels the others contradict"
+    from fcam.images.folders import printable
+    suspects = clf.review()
+    log.line(f'{len(suspects)} of {len(clf.pictures_)} images of the classes '
+        'would be named otherwise by the others:' if suspects else
+        'no image of the classes would be named otherwise by the others', always=True)
+    for o in suspects: log.line(f'  {printable(o["picture"])}: {o["answer"]}? '
+                                f'(its label has {100*o["probability"]:.0f} %)', always=True)
+
+def _draw(clf, images, n, record):
+    "Figures of what decided, for the first n images"
+    first, log = images[:n], record.log
+    some = f' of the first {n} of {len(images)} images (--figures says how many)'
+    if first: log.line(f'figures of what decided{some*(len(images) > n)} are being drawn into '
+                       f'{shown_path(record.folder)}')
+    for i, path in enumerate(first, 1):
+        name = re.sub(r'[^\w.-]+', '_', Path(path).stem)[:60]
+        record.keep_figure(f'{i:03d}-{name}.png', lambda: clf.explain(path))
+        log.status(f'figure {i} of {len(first)}')
+
 def _predict(clf, paths, folder, words, notes):
     "Classifies, prints, and keeps the predictions, then figures; gives what cannot be read, too"
     from pandas import DataFrame
@@ -279,17 +307,11 @@ def _predict(clf, paths, folder, words, notes):
     if names_encoder(words['encoder']): about, precision = encoder.settings(), 'float32'
     else: about, precision = model_facts(words['encoder'], encoder), encoder.chosen_precision()
     record = Record(folder, log, command='fcam_predict', machine=machine(clf.device),
-        command_line=command_line('fcam_predict', words),
-        precision=precision, rule=clf.rule_,
+        command_line=command_line('fcam_predict', words), precision=precision, rule=clf.rule_,
         support=str(user_path(words['support']).resolve()), model=about,
         classes=clf.classes_.tolist())
     for note in filter(None, notes): log.line(note)
-    suspects = clf.review() if 'review' in words else []
-    if 'review' in words: log.line(f'{len(suspects)} of {len(clf.pictures_)} images of the classes '
-        'would be named otherwise by the others:' if suspects else
-        'no image of the classes would be named otherwise by the others', always=True)
-    for o in suspects: log.line(f'  {printable(o["picture"])}: {o["answer"]}? '
-                                f'(its label has {100*o["probability"]:.0f} %)', always=True)
+    if 'review' in words: _say_review(clf, log)
     bank = clf.embed(paths, broken=broken)                      # the others get their answers
     readable = [path for i, path in enumerate(paths) if i not in broken]
     for path, label, probs in zip(readable, *clf.predict(bank, return_proba=True)):
@@ -309,14 +331,7 @@ def _predict(clf, paths, folder, words, notes):
     if checked: log.line(f'{100*checked["checked"]:.1f} % of the images in {words["check"]} are '
                          'named rightly', always=True)
     for one in said: log.line(str(one.message), always=True)
-    explained = [row['image'] for row in rows[:words.get('figures', 20)]]
-    some = f' of the first {len(explained)} of {len(rows)} images (--figures says how many)'
-    if explained: log.line(f'figures of what decided{some*(len(rows) > len(explained))} are '
-                           f'being drawn into {shown_path(folder)}')
-    for i, path in enumerate(explained):
-        name = re.sub(r'[^\w.-]+', '_', Path(path).stem)[:60]
-        record.keep_figure(f'{i + 1:03d}-{name}.png', lambda: clf.explain(path))
-        log.status(f'figure {i + 1} of {len(explained)}')
+    _draw(clf, [row['image'] for row in rows], words.get('figures', 20), record)
     record.end()
     return rows, [f'{paths[i]}: {reason}' for i, reason in broken.items()]
 
@@ -325,5 +340,5 @@ train_command = make_command(fcam_train, data_and_presets(), option_limits,
     'data download preset set device out resume quiet', setting_values())
 eval_command = make_command(fcam_eval, '', option_limits,
     'data download n_shot n_episodes baseline table device out',
-    option_limits['baseline'].listing())
-predict_command = make_command(fcam_predict, option_limits['rule'].listing(), option_limits)
+    listing('rules', described_rules()))
+predict_command = make_command(fcam_predict, listing('rules', described_rules()), option_limits)

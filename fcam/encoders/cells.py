@@ -7,7 +7,7 @@ __all__ = ['Projection', 'cells_of', 'frozen_encoder']
 
 # %% ../../nbs/encoders/cells.ipynb #e3242401
 import json
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from functools import lru_cache
 
 import torch
 from torch import nn, Tensor
@@ -49,35 +49,28 @@ class Projection(nn.Module):
         return (cells - self.mean)/self.length @ self.weight.T
 
 # %% ../../nbs/encoders/cells.ipynb #5ce11a02
-_known = WeakKeyDictionary() # store to `{encoder: its cells}`, as long as both are in use
-
+@lru_cache(maxsize=3)
 def cells_of(
     encoder:NamedEncoder, # that rests: its weights stay what they are
     store:ImageStore, # of pictures
-    progress:bool=True, # show a bar
 )->Features: # in float16, where the encoder is, with labels and classes
     "The cells of all pictures, each embedded once; `ValueError` where float16 does not hold them"
-    known = _known.setdefault(store, WeakKeyDictionary())
-    if encoder in known: return known[encoder]
-    parts = torch.arange(len(store)).split(64)
-    banks = [encoder.embed([store.pil(i) for i in rows]).to(torch.half)
-             for rows in with_bar(parts, progress)]
+    parts = with_bar(torch.arange(len(store)).split(64))
+    banks = [encoder.embed([store.pil(i) for i in rows]).to(torch.half) for rows in parts]
     cells = Features.join(banks, store.labels.cpu(), store.classes)
     if not cells.local.isfinite().all(): raise ValueError(
         f'{encoder.name} gives features that are not finite in half precision')
-    return known.setdefault(encoder, cells)
+    return cells
 
 # %% ../../nbs/encoders/cells.ipynb #5ce11a04
-_in_use = WeakValueDictionary() # settings, as text, to the encoder that has them
+@lru_cache(maxsize=2)
+def _loaded(settings): return load_encoder(json.loads(settings), device='cpu')
 
 def frozen_encoder(
-    encoder, # a `NamedEncoder`, or its `settings`
-    module:nn.Module=None, # for settings of an encoder that was a module: the same
-)->NamedEncoder: # of settings the one in use, where there is one
-    "An encoder at rest, which all models that were trained on it have in common"
-    given = isinstance(encoder, NamedEncoder)
-    settings = json.dumps(encoder.settings() if given else encoder, sort_keys=True)
-    used = module is None and _in_use.get(settings)
-    if not given: encoder = used or load_encoder(encoder, module=module, device='cpu')
-    _in_use[settings] = encoder.requires_grad_(False)
-    return encoder
+    settings:dict, # of a `NamedEncoder`
+    module:nn.Module=None, # where it was made of a module: the same, with its weights
+)->NamedEncoder:
+    "The encoder of these settings at rest, which all models that were trained on it share"
+    if module is None: encoder = _loaded(json.dumps(settings, sort_keys=True))
+    else: encoder = load_encoder(settings, module=module, device='cpu')
+    return encoder.requires_grad_(False)

@@ -115,11 +115,10 @@ def data_facts(
     data:FewShotData, # all three sets
 )->dict: # as JSON takes it
     "Name, fingerprint, sizes, statistics and classes of the data"
-    counts = {name: len(store) for name, store in data.sets.items()}
-    statistics = dict(mean=data.mean.tolist(), std=data.std.tolist())
-    left_out = {reason: len(paths) for reason, paths in data.left_out.items()}
     return dict(name=data.name, benchmark=data.benchmark, fingerprint=data.fingerprint(),
-                n_images=counts, left_out=left_out, **statistics, classes=data.splits)
+        n_images={name: len(store) for name, store in data.sets.items()},
+        left_out={reason: len(paths) for reason, paths in data.left_out.items()},
+        mean=data.mean.tolist(), std=data.std.tolist(), classes=data.splits)
 
 def model_facts(
     path, # of the folder of a saved model, or what else `find_model` takes

@@ -225,14 +225,6 @@ class Stage(NamedTuple):
     student:nn.Module=None # of calibration, encoder and head in an `nn.Sequential`
     start_kept:bool=False # each epoch was worse: these are the weights at the stage's start
 
-def _head_of(path, model, n_classes):
-    "The head beside a saved model; None where there is none, as in meta-training"
-    if not (path/'head.safetensors').is_file(): return None
-    n_features = n_features_of(model.encoder, model.patches.size)
-    with torch.device('meta'): head = nn.Linear(n_features, n_classes)
-    head.load_state_dict(read_tensors(path/'head.safetensors', head.state_dict()), assign=True)
-    return head.to(model.device)
-
 def read_stage(
     folder, # of a stage, as `RUN/stages/warm-up`
     encoder:nn.Module, # of the same form; it is not changed
@@ -240,15 +232,20 @@ def read_stage(
     device='cpu', # where the weights go
 )->Stage:
     "What a stage left; `FileNotFoundError`, or `ValueError` where it does not fit"
-    path, n_classes = user_path(folder), data.train.n_classes
-    def read(path): return load_fcam(path, encoder=deepcopy(encoder), device=device)
-    model, student = read(path), None
+    def read(path):
+        model, file = load_fcam(path, encoder=deepcopy(encoder), device=device), 'head.safetensors'
+        if not (path/file).is_file(): return model, None                # as in meta-training
+        n_features = n_features_of(model.encoder, model.patches.size)
+        with torch.device('meta'): head = nn.Linear(n_features, data.train.n_classes)
+        head.load_state_dict(read_tensors(path/file, head.state_dict()), assign=True)
+        return model, head.to(model.device)
+    path = user_path(folder)
+    (model, head), student = read(path), None
     if (path/'student').is_dir():
-        student = read(path/'student')
-        student = nn.Sequential(student.encoder, _head_of(path/'student', student, n_classes))
+        student, its_head = read(path/'student')
+        student = nn.Sequential(student.encoder, its_head)
     metric = model.metric if stage_name(path) in stages[2:] else None
-    return Stage(model.encoder, _head_of(path, model, n_classes), metric, student,
-                 'start_kept' in model.info)
+    return Stage(model.encoder, head, metric, student, 'start_kept' in model.info)
 
 def read_start(
     folder, # of another run, or of one of its stages

@@ -67,23 +67,24 @@ def chosen_rules(
 )->list: # of `Rule`
     "The rules; `ValueError` for an unknown one"
     check_count('emd_episodes', emd_episodes, '[0, inf)')
-    given = [baselines] if isinstance(baselines, (str, Rule)) else list(baselines)
-    rules = [rule if isinstance(rule, Rule) else named_rule(rule)
-             for rule in (Rule.by_name if 'all' in given else given)]
+    given = Rule.by_name if 'all' in L(baselines) else L(baselines)
+    rules = [rule if isinstance(rule, Rule) else named_rule(rule) for rule in given]
     return [rule for rule in rules if emd_episodes or not rule.slow]
 
 # %% ../../nbs/training/results.ipynb #926e5e87
-def _with_mean(rule, model, train, mirror=False):
-    "SimpleShot with the mean of the classes that the model was trained on, where they are at hand"
-    if rule.name != 'simpleshot' or rule.mean is not None or train is None: return rule
-    if not set(train.classes) <= set(model.classes.get('train', ())): return rule
-    mean = mean_feature(model.encoder, *model.sets(train), mirror=mirror,
-                        precision=model.chosen_precision())
-    return named_rule('simpleshot', mean=mean)
+def _by_label(rules, model, train, mirror=False):
+    "Rules by label; SimpleShot with the mean of the model's training classes, if they are at hand"
+    at_hand = train is not None and set(train.classes) <= set(model.classes.get('train', ()))
+    def with_mean(rule):
+        if not at_hand or rule.name != 'simpleshot' or rule.mean is not None: return rule
+        return named_rule('simpleshot', mean=mean_feature(model.encoder, *model.sets(train),
+            mirror=mirror, precision=model.chosen_precision()))
+    return {rule.label: rule for rule in map(with_mean, rules)}
 
-def _plain_rules(model, emd_episodes):
+def _plain_rules(model, emd_episodes, every):
     "The metrics beside the model's own, which need its encoder alone"
     rules, metric = {'prototype': CosineMetric()}, model.metric
+    if not every: return rules
     if emd_episodes: rules['exact EMD'] = EMDMetric()
     if isinstance(metric, AdaptiveMetric) and rule_name(model) != 'Adaptive Metric (1, 0)':
         rules['Adaptive Metric (1, 0)'] = AdaptiveMetric(metric.n_features, modulated=False)
@@ -105,32 +106,30 @@ def results_table(
     every:bool=True, # all stages by all rules; False: prototypes, and the last with structured FC
 )->DataFrame: # of `Accuracy`; its `attrs` hold the task, and stages that kept their start
     "Accuracy after every stage by several rules; `ValueError` for impossible tasks"
-    if not every: models = dict([[*models.items()][-1]])
-    if not allow_seen:
-        for model in models.values(): model.check_unseen(store)
-    rules, features, rows = chosen_rules(baselines, emd_episodes), None, []
-    n_test = list(models.values())[-1].n_test
-    tasks = result_tasks(store, shots, n_episodes, n_query, seed=seed, n_test=n_test)
+    last = [*models][-1]
+    if not every: models = {last: models[last]}
+    for model in () if allow_seen else models.values(): model.check_unseen(store)
+    rules, rows, known = chosen_rules(baselines, emd_episodes), [], None
+    tasks = result_tasks(store, shots, n_episodes, n_query, seed=seed, n_test=models[last].n_test)
     many = [task for task in tasks if task.n_shot > 1]
     how = dict(structured=False if every else None, emd_episodes=emd_episodes)
+    with_fc = ', structured FC'*bool(many)
     for stage in with_bar([*models], progress):
         model = models[stage]
-        about = weights_checksum(model.encoder), repr(model.patches), model.n_views
-        if features is None or (*about, model.chosen_precision()) != of_features:
-            features, of_features = None, (*about, model.chosen_precision())    # one at a time
+        about = (weights_checksum(model.encoder), repr(model.patches), model.n_views,
+                 model.chosen_precision())
+        if about != known:                                     # or the features are those of before
+            known, features = about, None                      # so that there is one at a time
             features = model.features(store, tasks, allow_seen=True)
-            own_rules = [_with_mean(rule, model, train) for rule in rules]
-            plain = _plain_rules(model, emd_episodes) if every else dict(prototype=CosineMetric())
-            plain |= {rule.label: rule for rule in own_rules}
+            plain = _plain_rules(model, emd_episodes, every) | _by_label(rules, model, train)
             plain = model.accuracies(features, tasks, plain, **how)
-        name = rule_name(model) + ', structured FC'*(bool(many) and not every)
+        name = rule_name(model) + with_fc*(not every)
         own = model.accuracies(features, tasks, {name: model.metric}, **how)
         rows += [dict(stage=stage, metric=k) | o for k, o in (plain | own).items()]
     if many and every:
-        name += ', structured FC'
-        trained = model.accuracies(features, many, {name: model.metric},
-                                   **how | dict(structured=True))
-        rows.append(dict(stage=stage, metric=name) | [*own.values()][0] | trained[name])
+        how['structured'] = True
+        trained = model.accuracies(features, many, {name: model.metric}, **how)
+        rows.append(dict(stage=stage, metric=name + with_fc) | own[name] | trained[name])
     table = DataFrame(rows)
     table.attrs = dict(n_way=tasks[0].n_way, n_query=tasks[0].n_query)
     unchanged = [stage for stage, model in models.items() if 'start_kept' in model.info]
@@ -157,7 +156,7 @@ def task_table(
     features = model.features(store, [task], mirror=mirror, **kwargs)
     rows = model.accuracies(features, [task], {name: model.metric}, structured=structured,
                             progress=kwargs.get('progress', False))
-    rules = {rule.label: rule for rule in (_with_mean(o, model, train, mirror) for o in rules)}
+    rules = _by_label(rules, model, train, mirror)
     rows |= model.accuracies(features, [task], rules, emd_episodes=emd_episodes)
     table = DataFrame([dict(metric=rule) | scores for rule, scores in rows.items()])
     table.attrs = asdict(task) | dict(structured=structured, mirror=mirror,
