@@ -98,7 +98,10 @@ class FCAMLearner(ResumingLearner):
     def predict(self, *args, **kwargs): raise NotImplementedError(
         'training and new classes differ: call learn.classifier(support).predict(image), or '
         'learn.evaluate(n_views=...) and learn.results() for accuracies')
-    get_preds = tta = show_results = predict
+    get_preds = tta = predict
+    def show_results(self, seed=0):
+        "The answer for an image of validation classes, and what decided, as `FCAM.show_decision`"
+        return self.fcam().show_decision(self.data.valid, seed)
     def export(self, *args, **kwargs): raise NotImplementedError(
         'reading a pickled learner would run code: call learn.save_fcam(path)')
 

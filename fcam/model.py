@@ -326,3 +326,13 @@ def classifier(self:FCAM,
 )->Classifier: # by this model
     "A classifier for new classes from a few images of each; `ValueError` for bad support"
     return Classifier(self, support, **kwargs)
+
+@patch
+def show_decision(self:FCAM,
+    store:ImageStore, # images of new classes
+    seed:int=0, # names the task
+): # a Matplotlib figure
+    "The answer for an image of a task of three classes, and what decided, as `explain` draws it"
+    n_way = min(3, store.n_classes)
+    support, query = store.sample(n_way=n_way, n_shot=1, n_query=1, seed=seed)
+    return self.classifier(support).explain(next(iter(query.values()))[0])

@@ -142,8 +142,8 @@ def _evaluate(options):
     check_out(options)
     from pandas import DataFrame                                # these take seconds
     from fcam.model import load_fcam
-    from fcam.runs.record import data_facts, decision_figure, machine, model_facts, named_device
-    from fcam.runs.record import Record, table_records
+    from fcam.runs.record import data_facts, machine, model_facts, named_device, Record
+    from fcam.runs.record import table_records
     from fcam.training.results import table_text
     line, owner = command_line('fcam_eval', options), f'the model in {options["model"]}'
     fcam = load_fcam(options['model'], device=named_device(options.get('device')),
@@ -171,7 +171,7 @@ def _evaluate(options):
             episodes = DataFrame([a.per_episode.tolist() for a in table.iloc[:, -1]], columns).T
             record.keep_table('episodes.csv', episodes.rename_axis('episode').reset_index())
         if hasattr(fcam.metric, 'transport'):
-            record.keep_figure('decision.png', lambda: decision_figure(fcam, data))
+            record.keep_figure('decision.png', lambda: fcam.show_decision(data.test))
         record.end()
         return table
 

@@ -19,7 +19,7 @@ from ..core.distributed import gathered, is_main
 from ..core.files import resume_command, shown_path, write_json
 from ..core.plots import plot_history
 from ..learner import FCAMLearner
-from .record import decision_figure, Record, RunLog, table_records
+from .record import Record, RunLog, table_records
 from ..training.presets import stages
 from ..training.results import table_text
 
@@ -132,7 +132,7 @@ def train(self:Run,
         self.result(table)
         model = learn.fcam()
         if hasattr(model.metric, 'transport'):
-            self.keep_figure('decision.png', lambda: decision_figure(model, data))
+            self.keep_figure('decision.png', lambda: model.show_decision(data.test))
         self.end()
     except BaseException as error:
         if learn.history and not model_saved: self._save()
