@@ -454,11 +454,9 @@ def load(cls:FewShotClassifier,
         self.groups_, self.seconds_, self.digests_ = (
             known.get(name, [None]*n) for name in ('groups', 'seconds', 'digests'))
         found, self.none_label_ = dict(exponent_=0) | known['found'], known['found']['none_label_']
-        if known['format'] == 1: found = None                  # 0.2 had other rules: fitted again
-        elif 'like' not in (found['estimate_'] or {}): found['estimate_'] = None               # 0.3
+        if 'like' not in (found['estimate_'] or {}): found['estimate_'] = None                 # 0.3
         self.bank_ = bank if encoder is None else bank.to(encoder.device)
-        groups = None if found else self._groups()
-        self.fit_rule(self.bank_, encoder, groups, found=found, unlabelled=unlabelled)
+        self.fit_rule(self.bank_, encoder, found=found, unlabelled=unlabelled)
         self.answers([self.bank_.take([0])]), self.report()    # what is made up fails here
     if not saved: self.n_features_in_ = d
     self.embeds_, self.weights_ = self._embeds, weights_checksum(encoder, most=64)

@@ -65,7 +65,7 @@ def write_classifier(
 
 # %% ../../nbs/classifiers/saved.ipynb #5a7ed008
 def read_classifier(
-    folder:Path, # that `write_classifier` wrote, or version 0.2 or 0.3
+    folder:Path, # that `write_classifier` wrote, or version 0.3
     settings, # names that may be among the settings
 )->tuple: # what the JSON holds, and a dict of tensors
     "What both files hold; `ValueError` in one sentence where they are damaged or made up"
@@ -81,9 +81,8 @@ def read_classifier(
             except FileNotFoundError:                          # replaced by who saves just now
                 if attempt == 2: raise ValueError(f'{name} is missing')
             else: break
-        if known['format'] not in (1, 2, 3): raise ValueError(f'its format is {known["format"]!r}')
-        whole = known['format'] == 1 or known.pop('digest') == _digest(known, content)
-        if not whole: raise ValueError('its digest is another')
+        if known['format'] not in (2, 3): raise ValueError(f'its format is {known["format"]!r}')
+        if known.pop('digest') != _digest(known, content): raise ValueError('its digest is another')
         tensors, names, found = load(content), known['classes'], {*known['found']}
         classes, n = np.array(names, dtype=known['dtype']), len(tensors['whole'])
         lists = [tensors[k] for k in ('local', 'labels', 'boxes') if k in tensors] + [

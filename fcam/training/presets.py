@@ -232,8 +232,6 @@ def parse_setting(
     return _checked(field, value)
 
 # %% ../../nbs/training/presets.ipynb #b9625402
-_removed = dict(warmup_crops='resized', rotation='none', rotation_weight=1., permute=False)
-
 def read_run(
     path, # of `run.json` or `result.json`, or of the folder of a run
 )->dict: # what `Run` wrote
@@ -242,11 +240,7 @@ def read_run(
     if file.is_dir(): file = file/'run.json'
     try:
         known = json.loads(check_regular(file).read_bytes())
-        settings = known['settings']
-        for name, unused in _removed.items():
-            if settings.pop(name, unused) != unused: raise ValueError(f'{name} is used in it, a '
-                'setting of version 0.2 that is no more')
-        Preset(**settings)
+        Preset(**known['settings'])
         for name in ('source', 'seed', 'precision', 'data'): known[name]
     except (OSError, ValueError, KeyError, TypeError) as e: raise ValueError(
         f'{file} is no record of a run of fcam_train of this version ({e}): give another, or, '
