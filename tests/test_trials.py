@@ -103,24 +103,19 @@ def test_files_of_others_are_not_replaced(tmp_path):
     clf.save(tmp_path)
     assert (tmp_path/'features_of_mine.safetensors').read_text() == 'mine'
 
-def as_before(folder, number):
-    "A folder as version 0.2 wrote it (1), or 0.3 (2)"
+def as_before(folder):
+    "A folder as version 0.3 wrote it"
     from fcam.classifiers import saved
-    known = json.loads((folder/'classifier.json').read_text()) | dict(format=number)
+    known = json.loads((folder/'classifier.json').read_text()) | dict(format=2)
     del known['digest'], known['digests'], known['found']['exponent_']
     features = (folder/known.pop('features')).rename(folder/'features.safetensors')
-    if number == 1:
-        del known['groups'], known['seconds'], known['settings']['whiten']
-        for name in ('whiten_', 'estimate_'): del known['found'][name]
-        known |= dict(competition=None)
-    else: known |= dict(digest=saved._digest(known, features.read_bytes()))
+    known |= dict(digest=saved._digest(known, features.read_bytes()))
     write_json(folder/'classifier.json', **known)
 
-@pytest.mark.parametrize('number', [1, 2])
-def test_folders_of_before_load_and_become_new_ones(number, tmp_path):
+def test_folders_of_before_load_and_become_new_ones(tmp_path):
     x, y = table()
     clf = features().fit(x, y)
-    as_before(clf.save(tmp_path), number)
+    as_before(clf.save(tmp_path))
     again = FewShotClassifier.load(tmp_path)
     assert np.allclose(again.predict_proba(x), clf.predict_proba(x), atol=1e-6)
     again.save(tmp_path)
@@ -144,7 +139,7 @@ def forged(folder, **changes):
 n = 24
 forgeries = dict(
     cache=dict(settings=dict(cache='/tmp/spy')), setting=dict(settings=dict(unknown=1)), rule=dict(settings=dict(rule='no rule')),
-    format=dict(format=4), text=dict(format='3'), method=dict(found=dict(predict=1)), cold=dict(found=dict(temperature_=0.)), nan=dict(found=dict(temperature_=float('nan'))),
+    format=dict(format=4), of_02=dict(format=1), text=dict(format='3'), method=dict(found=dict(predict=1)), cold=dict(found=dict(temperature_=0.)), nan=dict(found=dict(temperature_=float('nan'))),
     word=dict(found=dict(temperature_='1')), none=dict(found=dict(temperature_=None)), estimate=dict(found=dict(estimate_=dict(like=['a', 'b', 'c']))),
     threshold=dict(found=dict(threshold_='high')), found_rule=dict(found=dict(rule_='no rule')), exponent=dict(found=dict(exponent_='x')),
     classes=dict(classes=['a', 'b']), order=dict(classes=['c', 'b', 'a']), cut=dict(classes=['alpha', 'beta', 'gamma']), dtype=dict(dtype='|O'), dtypes=dict(dtype='nothing'),
