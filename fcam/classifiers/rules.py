@@ -115,7 +115,7 @@ class OfMetric(Rule):
 
 class StructuredFC(OfMetric):
     "The rule that a metric makes with prototypes which are trained on the support"
-    shots, at_once = 'together', 100
+    name, shots, at_once = 'structured_fc', 'together', 100
     def __init__(self,
         metric:nn.Module, # as for `structured_fc`
         **settings, # more of `structured_fc`

@@ -105,7 +105,8 @@ def rule_by(
 )->Rule:
     "A rule by its name, also one that has a metric; `ValueError` for an unknown name"
     if name not in _by_metric: return named_rule(name)
-    return _by_metric[name](metric, **(sfc or {} if name == 'structured_fc' else {}))
+    settings = (sfc or {}) if name == 'structured_fc' else {}
+    return _by_metric[name](metric, **settings)
 
 # %% ../../nbs/classifiers/scores.ipynb #9265398e
 def _draws(labels, most):
