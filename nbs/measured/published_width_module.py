@@ -5,9 +5,10 @@
 RUNS holds the images, as for `published_width.py`, and `teacher`, a saved model, which stays as it is. Its features
 of 84 images of each training class, 60 of each validation class and 100 of each test class are kept in
 RUNS/features, class by class. The module is trained on TASKS tasks (1,000; the paper has 20,000), four a step, by
-the paper's schedule, and scored on validation tasks after every hundred; RUNS/module.pt is its checkpoint. The best
-fixed eps is chosen on validation tasks. Then all rules have the same tasks of the test classes. Whatever ended it,
-the same command goes on; what was found is in `results/published_width_module.json`, which grows row by row."""
+the paper's schedule, and scored on validation tasks after every hundred; so are the two numbers of the weights, with
+one eps; RUNS/module.pt and RUNS/weights.pt are their checkpoints. The best fixed eps is chosen on validation tasks.
+Then all rules have the same tasks of the test classes. Whatever ended it, the same command goes on; what was found
+is in `results/published_width_module.json`, which grows row by row."""
 import json
 import sys
 from pathlib import Path
@@ -47,7 +48,9 @@ def kept(model, store, part, folder):
             file.with_suffix('.part').rename(file)
             print(file.name, flush=True)
         banks.append(torch.load(file))
-    return Kept(model, store, torch.cat(rows), torch.cat(banks))
+    bank = Kept(model, store, torch.cat(rows), torch.cat(banks))
+    bank.precision = model.chosen_precision()
+    return bank
 
 
 def score(rule, bank, n_shot=1, n_tasks=100): return evaluate(rule, bank, Task(n_shot=n_shot, n_episodes=n_tasks))
@@ -56,14 +59,14 @@ def score(rule, bank, n_shot=1, n_tasks=100): return evaluate(rule, bank, Task(n
 def logits(metric, bank, images):
     "Of the queries of a one-shot task"
     support, query = (bank(one.flatten()) for one in images)
-    return preset.score_temperature*metric(query, support)
+    with torch.autocast('cpu', torch.bfloat16, enabled=bank.precision == 'bfloat16'):
+        return preset.score_temperature*metric(query, support)
 
 
-def trained(train, valid, n_tasks, file):
-    "The metric whose module is best on the validation tasks, and its history: tasks, loss, accuracy on the validation tasks"
-    torch.manual_seed(0)
-    metric = AdaptiveMetric(640, eps=preset.eps)
-    optimizer = torch.optim.Adam(metric.parameters(), weight_decay=preset.weight_decay)
+def trained(metric, highest, train, valid, n_tasks, file):
+    "The metric as it is best on the validation tasks, and its history: tasks, loss, accuracy on the validation tasks"
+    decay = preset.weight_decay if metric.modulate else 0.
+    optimizer = torch.optim.Adam(metric.parameters(), weight_decay=decay)
     def weights(): return {name: tensor.clone() for name, tensor in metric.state_dict().items()}
     state = dict(done=0, history=[], best=weights())
     if file.exists():
@@ -72,7 +75,8 @@ def trained(train, valid, n_tasks, file):
         optimizer.load_state_dict(state['optimizer'])
         torch.set_rng_state(state['random'])
     else: state['history'].append([0, None, score(metric.eval(), valid).mean])
-    rate, per_step, labels = preset.schedule('module'), preset.n_tasks_per_step, torch.arange(5).repeat_interleave(15)
+    per_step, labels = preset.n_tasks_per_step, torch.arange(5).repeat_interleave(15)
+    def rate(done): return highest*preset.schedule('module')(done)/preset.module_lr
     while state['done'] < n_tasks:
         losses, metric = [], metric.train()
         for i in range(state['done'], state['done'] + 100):
@@ -99,18 +103,28 @@ def main(runs, n_tasks=1000):
     torch.set_num_threads(1)
     model, data = load_fcam(runs/'teacher', device='cpu'), benchmark(runs, 'cifar_fs')
     banks = {part: kept(model, getattr(data, part), part, runs/'features'/weights_checksum(model.encoder)[:16]) for part in n_images}
-    found = json.loads(results.read_text()) if results.exists() else dict(machine=machine(), eps={}, rows={})
+    n_features = banks['train'].bank.shape[-1]
+    found = dict(machine=machine(), precision=banks['test'].precision, eps={}, rows={})
+    if results.exists(): found = json.loads(results.read_text())
     for eps in map(str, tried_eps):
         if eps in found['eps']: continue
-        found['eps'][eps] = score(AdaptiveMetric(640, eps=float(eps), modulated=False), banks['valid'], n_tasks=300).mean
+        found['eps'][eps] = score(AdaptiveMetric(n_features, eps=float(eps), modulated=False), banks['valid'], n_tasks=300).mean
         write_json(results, **found)
     best = max(found['eps'], key=found['eps'].get)
-    metric, found['history'] = trained(banks['train'], banks['valid'], n_tasks, runs/'module.pt')
+    torch.manual_seed(0)
+    metrics = dict(module=AdaptiveMetric(n_features, eps=preset.eps),
+                   weights=AdaptiveMetric(n_features, eps=preset.eps, modulated=False, sharpness=8., norm_power=4., learn_weights=True))
+    for (name, metric), highest in zip(metrics.items(), (preset.module_lr, 0.05)):
+        _, found[f'history of the {name}'] = trained(metric, highest, banks['train'], banks['valid'], n_tasks, runs/f'{name}.pt')
+    found['weights learned'] = {name: float(number) for name, number in metrics['weights'].weight_factors().items()}
     means = torch.cat([banks['train'](rows).mean((0, 1))[None] for rows in torch.arange(len(banks['train'].labels)).split(500)])
     rules = {'cosine': named_rule('cosine'), 'SimpleShot': named_rule('simpleshot', mean=means.mean(0)),
-             "DeepEMD's rule": named_rule('deepemd'), 'exact transport, (15), (16)': EMDMetric(weights='softmax', sharpness=1., norm_power=0.),
-             'eps 0.1': AdaptiveMetric(640, eps=0.1, modulated=False), f'best fixed eps, {best}': AdaptiveMetric(640, eps=float(best), modulated=False),
-             'Modulate Module': metric, 'weights (8, 4), eps 0.1': AdaptiveMetric(640, eps=0.1, modulated=False, sharpness=8., norm_power=4.)}
+             'eps 0.1': AdaptiveMetric(n_features, eps=0.1, modulated=False), 'Modulate Module': metrics['module'],
+             f'best fixed eps, {best}': AdaptiveMetric(n_features, eps=float(best), modulated=False),
+             'weights (8, 4), eps 0.1': AdaptiveMetric(n_features, eps=0.1, modulated=False, sharpness=8., norm_power=4.),
+             'weights learned from (8, 4), eps 0.1': metrics['weights'],
+             'exact transport, (15), (16)': EMDMetric(weights='softmax', sharpness=1., norm_power=0.),
+             "DeepEMD's rule": named_rule('deepemd')}
     for name, rule in rules.items():
         row = found['rows'].setdefault(name, {})
         for column, (n_shot, n_test) in columns.items():
