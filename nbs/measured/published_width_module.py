@@ -99,6 +99,16 @@ def trained(metric, highest, train, valid, n_tasks, file):
     return metric.eval(), state['history']
 
 
+@torch.no_grad()
+def predicted(metric, bank, n_tasks=20):
+    "Quantiles of the eps that the module predicts for the pairs of one-shot tasks: 0, 0.05, 0.5, 0.95, 1"
+    found = []
+    for i in range(n_tasks):
+        support, query = (bank(part[0].flatten()) for part in sample_episodes(bank.labels, seed=i))
+        found.append(metric.pair_eps(query, support).flatten())
+    return torch.cat(found).quantile(torch.tensor([0., 0.05, 0.5, 0.95, 1.])).tolist()
+
+
 def main(runs, n_tasks=1000):
     torch.set_num_threads(1)
     model, data = load_fcam(runs/'teacher', device='cpu'), benchmark(runs, 'cifar_fs')
@@ -116,7 +126,9 @@ def main(runs, n_tasks=1000):
                    weights=AdaptiveMetric(n_features, eps=preset.eps, modulated=False, sharpness=8., norm_power=4., learn_weights=True))
     for (name, metric), highest in zip(metrics.items(), (preset.module_lr, 0.05)):
         _, found[f'history of the {name}'] = trained(metric, highest, banks['train'], banks['valid'], n_tasks, runs/f'{name}.pt')
-    found['weights learned'] = {name: float(number) for name, number in metrics['weights'].weight_factors().items()}
+    found['eps of the module'] = predicted(metrics['module'], banks['test'])
+    found['weights learned'] = {name: number.item() for name, number in metrics['weights'].weight_factors().items()}
+    write_json(results, **found)
     means = torch.cat([banks['train'](rows).mean((0, 1))[None] for rows in torch.arange(len(banks['train'].labels)).split(500)])
     rules = {'cosine': named_rule('cosine'), 'SimpleShot': named_rule('simpleshot', mean=means.mean(0)),
              'eps 0.1': AdaptiveMetric(n_features, eps=0.1, modulated=False), 'Modulate Module': metrics['module'],
