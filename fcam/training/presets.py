@@ -67,6 +67,7 @@ class Preset:
     weight_decay:float=_warmup(5e-4, '[0, 1000]') # of all optimizers
     warmup_epochs:int=_warmup(120, '[0, 1000000]') # with the cross entropy alone
     warmup_lr:float=_warmup(0.1, '(0, 1000]') # at the start; the highest, with one cycle
+    warmup_optimizer:str=_warmup('sgd', ('sgd', 'adamw')) # whose steps those of the warm-up are
     warmup_drops:tuple=_warmup((0.25, 0.5, 0.75), '(0, 1)') # it falls to a fifth; empty: one cycle
     color_jitter:float=_warmup(0., '[0, 1)') # of brightness, contrast and saturation in the warm-up
     flips:str=_warmup('random', ('random', 'none')) # of patches, each with probability 0.5
@@ -176,9 +177,10 @@ presets = dict(
         n_views=1, n_test=(300, 100), **_ours),
 )
 presets |= dict(
-    glyphs=replace(presets['quick'], pretrain_iters=0, n_patches=5, scale=(0.3, 1.),
-        warmup_epochs=16, warmup_lr=0.05, calibration_epochs=2, calibration_lr=0.03, n_iters=50,
-        n_tasks_per_step=2, weights_lr=0.01, joint_lr=0.01),
+    glyphs=replace(presets['quick'], pretrain_iters=50, n_patches=5, scale=(0.3, 1.),
+        flips='none', warmup_epochs=24, warmup_lr=0.004, warmup_optimizer='adamw',
+        calibration_lr=0.03, momentum=0.98, n_tasks_per_step=2, weights_lr=0.01, joint_lr=0.01,
+        n_valid=200),
     omniglot=replace(presets['quick'], width=24, scale=(0.5, 1.), flips='none', warmup_epochs=4,
         n_tasks_per_step=2),
     frozen=replace(presets['quick'], warmup_epochs=0, calibration_epochs=0, n_iters=50,

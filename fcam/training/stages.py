@@ -87,8 +87,9 @@ def stage_optimizer(
     stage:str, # of `stages`
 )->callable: # `opt_func` of a fastai `Learner`
     "Adam for the module alone, else SGD (paper, Appendix B); Nesterov is DeepEMD's code's"
-    sgd = dict(momentum=0.9, nesterov=stage in stages[:2])
-    kind = torch.optim.Adam if stage == 'module' else partial(torch.optim.SGD, **sgd)
+    sgd = partial(torch.optim.SGD, momentum=0.9, nesterov=stage in stages[:2])
+    adamw = stage == 'warm-up' and preset.warmup_optimizer == 'adamw'
+    kind = torch.optim.AdamW if adamw else torch.optim.Adam if stage == 'module' else sgd
     def make(groups, **kwargs):
         known = [group['params'] if isinstance(group, dict) else [group] for group in groups]
         devices = {p.device.type for parameters in known for p in parameters}
