@@ -90,11 +90,12 @@ def stage_optimizer(
     sgd = partial(torch.optim.SGD, momentum=0.9, nesterov=stage in stages[:2])
     adamw = stage == 'warm-up' and preset.warmup_optimizer == 'adamw'
     kind = torch.optim.AdamW if adamw else torch.optim.Adam if stage == 'module' else sgd
+    decay = 0.05 if adamw else preset.weight_decay             # AdamW's is times the rate
     def make(groups, **kwargs):
         known = [group['params'] if isinstance(group, dict) else [group] for group in groups]
         devices = {p.device.type for parameters in known for p in parameters}
         return kind(groups, fused=devices <= {'cpu', 'cuda'}, **kwargs)
-    return partial(OptimWrapper, opt=make, weight_decay=preset.weight_decay)
+    return partial(OptimWrapper, opt=make, weight_decay=decay)
 
 # %% ../../nbs/training/stages.ipynb #bf4918d0
 def weight_parameters(
