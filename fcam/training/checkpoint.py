@@ -138,7 +138,8 @@ def _check_same(path, known, now):
     def settings(facts):
         own = dict(seed=facts['seed'], num_processes=facts['n_ranks'])
         return own | dict(precision=facts['precision']) | facts['settings']
-    before, begun, given = settings(known), known['start'] or {}, now['start'] or {}
+    before = Preset().settings() | settings(known)             # older runs lack newer settings
+    begun, given = known['start'] or {}, now['start'] or {}
     differences = [f'with {name} {before.get(name)}, not {value}'
                    for name, value in settings(now).items()
                    if value not in (None, 'auto', before.get(name))]

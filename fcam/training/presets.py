@@ -64,7 +64,7 @@ class Preset:
     scale:tuple=_warmup(paper_scale, '(0, 1]') # smallest and largest area of a patch; 1: all of it
     bs:int=_warmup(128, '[2, 100000]') # images a batch
     pretrain_iters:int=_warmup(0, '[0, 1000000]') # steps an epoch, pretraining; 0: each image once
-    weight_decay:float=_warmup(5e-4, '[0, 1000]') # of all optimizers
+    weight_decay:float=_warmup(5e-4, '[0, 1000]') # of all optimizers but AdamW, which has 0.05
     warmup_epochs:int=_warmup(120, '[0, 1000000]') # with the cross entropy alone
     warmup_lr:float=_warmup(0.1, '(0, 1000]') # at the start; the highest, with one cycle
     warmup_optimizer:str=_warmup('sgd', ('sgd', 'adamw')) # whose steps those of the warm-up are

@@ -86,7 +86,7 @@ def stage_optimizer(
     preset:Preset, # settings of the run
     stage:str, # of `stages`
 )->callable: # `opt_func` of a fastai `Learner`
-    "Adam for the module alone, else SGD (paper, Appendix B); Nesterov is DeepEMD's code's"
+    "Adam for the module, else SGD (paper, Appendix B) with DeepEMD's Nesterov; or ours, AdamW"
     sgd = partial(torch.optim.SGD, momentum=0.9, nesterov=stage in stages[:2])
     adamw = stage == 'warm-up' and preset.warmup_optimizer == 'adamw'
     kind = torch.optim.AdamW if adamw else torch.optim.Adam if stage == 'module' else sgd
