@@ -40,7 +40,7 @@ def test_records_say_what_follows_from_them(name, monkeypatch):
 def test_results_say_what_the_records_say(monkeypatch):
     "Each cell of the table, its controls among them, and each interval of README and Results"
     monkeypatch.syspath_prepend(nbs/'results')
-    from recompute import mistakes, not_in_records, texts
+    from recompute import bare_not_in_records, mistakes, not_in_records, texts
     readme, text = texts()
     wrong, n = mistakes(text, records)
     assert not wrong and n >= 50 and readme.count('±') > 10 and text.count('±') > 80
@@ -50,6 +50,10 @@ def test_results_say_what_the_records_say(monkeypatch):
         assert mistakes(table.replace(before, after, 1), records)[0] == 1, before
     files = records | {path.stem: json.loads(path.read_text(encoding='utf-8')) for path in (nbs/'results').glob('*.json')}
     assert not not_in_records(readme + text, files) and not_in_records('1.16 ± 0.71 and 1.17 ± 0.71', files) == ['1.17 ± 0.71']
+    assert not_in_records('+0.05 ± 0.48 and -0.05 ± 0.48', files) == ['-0.05 ± 0.48']
+    assert not bare_not_in_records(readme, files)
+    for number, other in ('77.87', '79.87'), ('73.5', '43.5'), ('2.7 points', '5.6 points'):
+        assert bare_not_in_records(readme.replace(number, other, 1), files) == [other.split()[0]], number
     words = re.findall(r"\w[\w'’.-]*", re.sub(r'\]\([^)]*\)', ']', text))
     assert len(words) < 2500 and max(len(part.split()) for part in text.split('\n\n') if not part.startswith(('|', '- '))) < 150
 

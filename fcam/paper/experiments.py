@@ -55,10 +55,11 @@ class Claim(NamedTuple):
         settings:dict, # of a `Preset`, by name
     )->float: # 1 where the claim is about no part
         "Steps of these parts by the paper's, 240 epochs of 300 and 200 of 50: the smallest share"
+        for part in self.parts: check_choice('part', part, stages[1:])
         s, shares = settings, []
         if 'calibration' in self.parts:
             shares.append(s['calibration_epochs']*(s['pretrain_iters'] or 300)/72_000)
-        if 'joint' in self.parts:
+        if {'module', 'joint'}.intersection(self.parts):
             shares.append((s['module_epochs'] + s['joint_epochs'])*s['n_iters']/10_000)
         return min(shares, default=1.)
 

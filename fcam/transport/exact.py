@@ -25,7 +25,8 @@ def exact_plan(
     def flat(x, *size): return x.cpu().double().expand(*lead, *size).reshape(-1, *size).contiguous()
     def share(x): return (x/x.sum(-1, keepdim=True)).numpy()
     least = cost.amin((-2, -1), keepdim=True).clamp(max=0)     # POT finds none far below zero
-    problems = zip(share(flat(r, n)), share(flat(c, m)), flat(cost - least, n, m).numpy())
+    from_zero = flat(cost, n, m) - flat(least, 1, 1)
+    problems = zip(share(flat(r, n)), share(flat(c, m)), from_zero.numpy())
     less = dict(center_dual=False, check_marginals=False)      # what the plan does not need
     plans = [emd(*problem, numItermax=1_000_000, **less) for problem in problems]
     return torch.from_numpy(np.array(plans)).reshape(*lead, n, m).to(cost)
