@@ -31,7 +31,8 @@ class Size(NamedTuple):
 
 _paper = dict(sharpness=1., norm_power=0., weights_lr=0., eps=0.1, sfc_epochs=100, sfc_lr=1.)
 _glyphs = dict(pretrain_iters=0, flips='random', warmup_epochs=16, warmup_lr=0.05, momentum=0.99,
-    warmup_optimizer='sgd', calibration_epochs=2, n_iters=50, n_valid=400)  # as they were measured
+    warmup_optimizer='sgd', easy_share=0., calibration_epochs=2, n_iters=50,
+    n_valid=400)                                               # as they were measured
 sizes = dict(
     tiny=Size('tiny', _paper | dict(pretrain_iters=10), 1, False,
               'seconds a row, to try the command: it decides nothing'),

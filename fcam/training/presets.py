@@ -66,6 +66,7 @@ class Preset:
     pretrain_iters:int=_warmup(0, '[0, 1000000]') # steps an epoch, pretraining; 0: each image once
     weight_decay:float=_warmup(5e-4, '[0, 1000]') # of all optimizers but AdamW, which has 0.05
     warmup_epochs:int=_warmup(120, '[0, 1000000]') # with the cross entropy alone
+    easy_share:float=_warmup(0., '[0, 1]') # of it, the first, with patches twice as large at least
     warmup_lr:float=_warmup(0.1, '(0, 1000]') # at the start; the highest, with one cycle
     warmup_optimizer:str=_warmup('sgd', ('sgd', 'adamw')) # whose steps those of the warm-up are
     warmup_drops:tuple=_warmup((0.25, 0.5, 0.75), '(0, 1)') # it falls to a fifth; empty: one cycle
@@ -178,9 +179,9 @@ presets = dict(
 )
 presets |= dict(
     glyphs=replace(presets['quick'], pretrain_iters=50, n_patches=5, scale=(0.3, 1.),
-        flips='none', warmup_epochs=24, warmup_lr=0.004, warmup_optimizer='adamw',
-        calibration_lr=0.03, momentum=0.98, n_tasks_per_step=2, weights_lr=0.01, joint_lr=0.01,
-        n_valid=200),
+        flips='none', warmup_epochs=24, easy_share=0.5, warmup_lr=0.004,
+        warmup_optimizer='adamw', calibration_lr=0.03, momentum=0.98, n_tasks_per_step=2,
+        weights_lr=0.01, joint_lr=0.01, n_valid=200),
     omniglot=replace(presets['quick'], width=24, scale=(0.5, 1.), flips='none', warmup_epochs=4,
         n_tasks_per_step=2),
     frozen=replace(presets['quick'], warmup_epochs=0, calibration_epochs=0, n_iters=50,

@@ -338,9 +338,14 @@ def _pretraining(stage, before, data, p, device, precision):
     "Images by class, cut into patches; calibration adds the teacher"
     crop, n, n_classes = partial(patches_of, data, p), n_ranks(), data.train.n_classes
     names = 'n_hard soft_weight class_temperature momentum soft_target'.split()
+    hard, (low, high) = crop(p.n_hard).replace(jitter=p.color_jitter), p.scale
+    easy = hard.replace(scale=(min(2*low, high), high))
+    def cut(*xb, **how):
+        learn = calibration.learn
+        return (easy if learn.epoch < p.easy_share*learn.n_epoch else hard)(*xb, **how)
     calibration = FeatureCalibration(crop(p.n_train_patches), **{k: getattr(p, k) for k in names},
         warmup_epochs=inf if stage == 'warm-up' else 0,
-        warmup_patches=crop(p.n_hard).replace(jitter=p.color_jitter))
+        warmup_patches=cut if p.easy_share else hard)
     def scored():
         learn = calibration.learn
         calibrated = calibration.started and learn.momentum_teacher.teacher
