@@ -157,7 +157,7 @@ def accuracies(self:FCAM,
 def accuracy(self:FCAM,
     store:ImageStore, # images of the classes to classify
     task:Task=None, # which episodes; default: a `Task` of the fields that are given by name
-    baseline:str=None, # in place of the metric: a name in `rule_names()`, or a rule
+    baseline:str=None, # in place of the metric: a name in `Rule.by_name`, or a rule
     structured:bool=None, # structured FC; default: for the model's metric and more than one shot
     **kwargs, # fields of the `Task`, and options of `FCAM.features`
 )->Accuracy: # percent

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from .features import Features
 from .groups import half_of, hold_out, picture_groups
+from .rules import Rule
 from .scores import class_cosines, ClassScores, fit_temperature, rule_by
-from .scores import rule_names
 from ..core.checks import check_choice, check_count, check_number, check_seed
 from ..images.folders import given_pictures, printable
 from ..images.pixels import load_image
@@ -48,7 +48,7 @@ class FittedRule:
         if self.none_of_these is not None:
             check_number('none_of_these', self.none_of_these, '(0, 0.5]')
         check_choice('rule', self.rule, ('auto', 'metric', 'whole_and_parts',
-                                         *['structured_fc']*trained, *rule_names()))
+                                         *['structured_fc']*trained, *Rule.by_name))
     def fit_rule(self,
         bank:Features, # with labels
         encoder=None, # has a `metric`, and `sfc` and `score_temperature` or None for these

@@ -62,7 +62,7 @@ def rule_name(
 
 # %% ../../nbs/training/results.ipynb #7e691825
 def chosen_rules(
-    baselines=(), # names in `rule_names()`, or rules; 'all': each
+    baselines=(), # names in `Rule.by_name`, or rules; 'all': each
     emd_episodes:int=600, # at most so many for slow rules; 0 leaves them out
 )->list: # of `Rule`
     "The rules; `ValueError` for an unknown one"
