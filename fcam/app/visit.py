@@ -16,7 +16,6 @@ from itertools import count
 from pathlib import Path
 from threading import RLock
 
-import numpy as np
 from fastcore.basics import patch
 from pandas import DataFrame
 from PIL import Image
@@ -85,12 +84,6 @@ def example_classes(
     return classes, new
 
 # %% ../../nbs/app/visit.ipynb #6af032a5
-class _PageClassifier(FewShotClassifier):
-    "A classifier that says none of these only where it can be measured"
-    def _find_threshold(self, bank, groups):
-        if np.bincount(bank.labels).max() > 1: super()._find_threshold(bank, groups)
-        else: self.none_of_these = None
-
 @lru_cache(maxsize=2)
 def shared_encoder(
     name:str, # as for `FewShotClassifier`
@@ -195,8 +188,9 @@ def answer(self:Visit)->list: # of dicts: picture, label, probs by class, none_o
     self.answers, classes = [], self.named()
     if len(classes) < 2: return []
     if self.clf is None:
-        self.clf = _PageClassifier(shared_encoder(self.encoder, self.cells), self.rule,
-            none_of_these=self.none_of_these or None, verbose=False).fit(classes)
+        enough = any(len(paths) > 1 for paths in classes.values())     # to measure the threshold
+        self.clf = FewShotClassifier(shared_encoder(self.encoder, self.cells), self.rule,
+            none_of_these=self.none_of_these*enough or None, verbose=False).fit(classes)
     if not self.new: return []
     known = [] if self.bank is None else [self.bank]
     if late := self.new[sum(len(o.whole) for o in known):]:
