@@ -21,7 +21,7 @@ from torch import Tensor
 from .features import Features
 from .groups import half_of, hold_out, picture_groups
 from .rules import Rule
-from .scores import class_cosines, ClassScores, fit_temperature, rule_by
+from .scores import ClassScores, fit_temperature, rule_by
 from ..core.checks import check_choice, check_count, check_number, check_seed
 from ..images.folders import given_pictures, printable
 from ..images.pixels import load_image
@@ -107,7 +107,7 @@ class FittedRule:
     )->bool:
         "Whether new pictures lie further from the classes than those of `fit`, each hidden alone"
         if len(best) < n: return False
-        known = hidden_cosines(self.bank_, np.arange(len(self.bank_.labels)))[0]
+        known = hidden_cosines(self.scores_, self.bank_, np.arange(len(self.bank_.labels)))[0]
         return len(known) >= n//2 and np.searchsorted(np.sort(best), known).mean() > share*len(best)
 
 # %% ../../nbs/classifiers/fitted.ipynb #f3a7c001
@@ -143,6 +143,7 @@ def accuracy_range(
     return [float(o) for o in (0 if a == 0 else low, middle, 100 if a == 1 else high)]
 
 def hidden_cosines(
+    scores:ClassScores, # of the bank
     bank:Features, # with labels
     groups:np.ndarray, # `(n_pictures,)`, of pictures that are hidden together
     most:int=2000, # pictures, evenly spaced where there are more
@@ -154,7 +155,7 @@ def hidden_cosines(
     np.add.at(of_group, groups, unit)
     rows = np.linspace(0, len(labels) - 1, min(len(labels), most)).astype(int)
     own, counts = (np.arange(len(rows)), labels[rows]), np.bincount(labels)[labels[rows]]
-    cosines, groups, sizes = class_cosines(bank, bank.take(rows)), groups[rows], np.bincount(groups)
+    cosines, groups, sizes = scores.likeness(bank.take(rows)), groups[rows], np.bincount(groups)
     cosines, left = cosines.cpu().numpy(), counts - sizes[groups]
     own_cosine = (cosines[own]*counts - (of_group[groups]*unit[rows]).sum(1))/np.maximum(left, 1)
     cosines[own] = -np.inf
@@ -260,7 +261,7 @@ def _default_temperature(self:FittedRule, bank, rng):
 @patch
 def _find_threshold(self:FittedRule, bank, groups):
     "By cosines with classes that lack the own group: below it a picture is of none of the classes"
-    share, (known, others) = self.none_of_these, hidden_cosines(bank, groups)
+    share, (known, others) = self.none_of_these, hidden_cosines(self.scores_, bank, groups)
     if not len(known): raise ValueError('none_of_these is measured by pictures that are hidden: '
         'give two of a class at least, or leave it out')
     self.threshold_ = float(np.quantile(known, share, method='median_unbiased'))

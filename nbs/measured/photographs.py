@@ -20,7 +20,7 @@ from torch import nn
 
 from fcam.classifiers.fitted import cell_metric, FittedRule
 from fcam.classifiers.features import Features
-from fcam.classifiers.scores import class_cosines, ClassScores, rule_by
+from fcam.classifiers.scores import ClassScores, rule_by
 from fcam.classify import FewShotClassifier
 from fcam.core.files import write_json
 from fcam.core.models import is_our_model
@@ -147,7 +147,7 @@ def trust(like, days, encoder, n_way, k, drawn=None, most=300):
             row[kind] = 100*(probs.argmax(1) == labels).mean()
             row[f'{kind}_printed'] = said[kind] and [said[kind][0], said[kind][2]]
             row[f'{kind}_lost'] = 100*lost.mean()
-            near = class_cosines(fitted.bank_, bank.take(absent)).amax(1).numpy()
+            near = fitted.scores_.likeness(bank.take(absent)).amax(1).numpy()
             if len(absent): row[f'{kind}_caught'] = 100*(near < fitted.threshold_).mean()
         row['joined'] = float(said['n_groups'] < len(support))
         rows.append(row | dict(caught_printed=100*fitted.unknown_caught_))
