@@ -28,7 +28,7 @@ def check_sets(
         if x.ndim < 3 or 0 in x.shape[-2:]: raise ValueError(
             f'{name} is (..., {size}, n_features), no set empty; got {tuple(x.shape)}')
     found = query.shape[-1], proto.shape[-1], n_features or query.shape[-1]
-    if len({*found}) > 1: raise ValueError('query, proto and metric have {}, {} and {} features: '
+    if len({*found}) > 1: raise ValueError('query, classes and metric have {}, {} and {} features: '
         'embed both with the same encoder'.format(*found))
     # NumPy, since torch.broadcast_shapes loads sympy, which takes half a second
     return torch.Size(np.broadcast_shapes(query.shape[:-3], proto.shape[:-3]))

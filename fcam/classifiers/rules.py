@@ -6,12 +6,12 @@
 __all__ = ['Rule', 'register', 'OfMetric', 'StructuredFC']
 
 # %% ../../nbs/classifiers/rules.ipynb #acf05521
-import numpy as np
 import torch
 from torch import nn, Tensor
 
 from ..core.device import eval_mode
 from ..episodes import structured_fc
+from ..metric import check_sets
 
 # %% ../../nbs/classifiers/rules.ipynb #0e006882
 class Rule(nn.Module):
@@ -37,17 +37,11 @@ class Rule(nn.Module):
         query:Tensor, # `(..., n_query, m, n_features)`, leading dimensions broadcast
     )->Tensor: # `(..., n_query, n_way)`, float32 at least, higher is more similar
         "Score of every query with every class; `ValueError` for wrong shapes or values not finite"
-        sizes = dict(support='n_way, n_shot, n', query='n_query, m')
-        for (name, size), x in zip(sizes.items(), (support, query)):
-            n = size.count(',')+2
-            if x.ndim < n or 0 in x.shape[-n:] or not x.is_floating_point(): raise ValueError(
-                f'{name} is floating point, (..., {size}, n_features), none of them zero; got '
-                f'{x.dtype} {tuple(x.shape)}')
-        if support.shape[-1] != query.shape[-1]: raise ValueError(
-            f'support has {support.shape[-1]} features and query has {query.shape[-1]}: '
-            'embed both with the same encoder')
-        # NumPy, since torch.broadcast_shapes loads sympy
-        lead = torch.Size(np.broadcast_shapes(support.shape[:-4], query.shape[:-3]))
+        shapes = tuple(support.shape), tuple(query.shape)
+        if support.ndim < 4 or query.ndim < 3 or 0 in shapes[0][-4:] + shapes[1][-3:]:
+            raise ValueError('support is (..., n_way, n_shot, n, n_features), query is (..., '
+                'n_query, m, n_features), none of them zero; got {} and {}'.format(*shapes))
+        lead = check_sets(query, support[..., 0, :, :])
         kind = torch.promote_types(torch.float32, torch.promote_types(support.dtype, query.dtype))
         def tasks(x, *size): return x.to(kind).expand(*lead, *size).reshape(lead.numel(), *size)
         def fine(x): return x.is_cuda or bool(x.isfinite().all())      # a GPU is not waited for
