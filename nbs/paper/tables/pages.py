@@ -206,7 +206,7 @@ def in_short(
     assert above_everywhere(found) == [match, patches]
     words = {(o['claim'], o['column'], data): verdict(o) for name in ('comparison', 'n_patches')
              for data, one in found[name].items() for o in one['claims']}
-    assert [[words[*key, data] for data in ('cifar_fs', 'glyphs', 'omniglot')] for key in (
+    assert [[words[(*key, data)] for data in ('cifar_fs', 'glyphs', 'omniglot')] for key in (
         match, patches)] == [['smaller']*3, ['smaller', 'holds', 'holds']]
     survives = over_experiments(found)
     assert [survives['n_patches', data] < 0.05
