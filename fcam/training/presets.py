@@ -66,7 +66,7 @@ class Preset:
     pretrain_iters:int=_warmup(0, '[0, 1000000]') # steps an epoch, pretraining; 0: each image once
     weight_decay:float=_warmup(5e-4, '[0, 1000]') # of all optimizers but AdamW, which has 0.05
     warmup_epochs:int=_warmup(120, '[0, 1000000]') # with the cross entropy alone
-    easy_share:float=_warmup(0., '[0, 1]') # of it, the first, with patches twice as large at least
+    easy_share:float=_warmup(0., '[0, 1]') # first share of the warm-up, with larger patches
     warmup_lr:float=_warmup(0.1, '(0, 1000]') # at the start; the highest, with one cycle
     warmup_optimizer:str=_warmup('sgd', ('sgd', 'adamw')) # whose steps those of the warm-up are
     warmup_drops:tuple=_warmup((0.25, 0.5, 0.75), '(0, 1)') # it falls to a fifth; empty: one cycle
