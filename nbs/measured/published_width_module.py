@@ -1,6 +1,6 @@
 """The Modulate Module alone, on the features of one network of the published width with 25 random crops
 
-    OMP_NUM_THREADS=1 nice -n 19 python nbs/measured/published_width_module.py RUNS [TASKS]
+    OMP_NUM_THREADS=2 nice -n 19 python nbs/measured/published_width_module.py RUNS [TASKS]
 
 RUNS holds the images, as for `published_width.py`, and `teacher`, a saved model, which stays as it is. Its features
 of 84 images of each training class, 60 of each validation class and 100 of each test class are kept in
@@ -145,13 +145,12 @@ def of_claim(found, data, n_tasks):
             difference=asdict(difference), p=p, p_paper=p_paper, p_corrected=p, p_paper_corrected=p_paper))
     return dict(experiment=one.name, claim=one.claim, place=one.place, note=note, claims=claims, rows=rows, equal_rows=[], left_out=[],
         paper_on='mini_imagenet', size='full', seeds=[0], complete=True, structured=False, settings=settings,
-        data=dict(data=str(data)), fingerprints=dict(data=data.fingerprint()), precision=found['precision'], machine=found['machine'],
+        data=dict(data=str(data)), fingerprints=dict(data=data.fingerprint()), precision=found['precision'], machine=machine(),
         seconds=seconds, date=datetime.now().astimezone().isoformat(timespec='seconds'),
         command_line=f'python nbs/measured/published_width_module.py RUNS {n_tasks}')
 
 
 def main(runs, n_tasks=4000):
-    torch.set_num_threads(1)
     model, data = load_fcam(runs/'teacher', device='cpu'), benchmark(runs, 'cifar_fs')
     banks = {part: kept(model, getattr(data, part), part, runs/'features'/weights_checksum(model.encoder)[:16]) for part in n_images}
     n_features = banks['train'].bank.shape[-1]
