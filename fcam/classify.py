@@ -6,10 +6,11 @@
 __all__ = ['FewShotClassifier']
 
 # %% ../nbs/classify.ipynb #b0d1a7b6
+import json
 import os
 import re
 import warnings
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 from sklearn.utils.validation import validate_data
+from torch import nn
 
 from .classifiers.fitted import FittedRule
 from .classifiers.saved import found_names, read_classifier, refusing, write_classifier
@@ -78,7 +80,7 @@ class FewShotClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
 def _prepare(self:FewShotClassifier):
     "Builds the encoder and checks the settings"
     encoder, device = self.encoder, choose_device(self.device)
-    if encoder is None or hasattr(encoder, 'embed'): self.encoder_ = encoder
+    if encoder is None or isinstance(encoder, (NamedEncoder, FCAM)): self.encoder_ = encoder
     elif isinstance(encoder, (str, os.PathLike)) and is_our_model(encoder):
         self.encoder_ = load_fcam(encoder, device=device)
     else: self.encoder_ = named_encoder(encoder, size=self.size, how=self.how, cells=self.cells,
@@ -164,8 +166,11 @@ def embed(self:FewShotClassifier,
 @patch
 def _read(self:FewShotClassifier, X, y, groups=None, first=False):
     "Of what `fit` gets the features in banks, labels, groups, and what `_banks` keeps of each"
+    if y is not None:
+        check_labels(y)
+        y = np.asarray(y)
+        if y.dtype.kind in 'OT': y = np.array(y.tolist())       # as a DataFrame has text
     if self.encoder_ is None:
-        if y is not None: check_labels(y)
         bank, y = self._table(X, y, first=first)
         groups = given_groups([None]*len(y) if groups is None else groups)
         check_consistent_length(y, groups)
@@ -220,11 +225,12 @@ def _groups(self:FewShotClassifier):
 @patch
 def _unlabelled(self:FewShotClassifier, X, most=2000):
     "The features as a whole of pictures without labels, of some where there are more than `most`"
-    if self.encoder_ is not None: X = given_pictures(X)
+    is_bank, broken = self.encoder_ is None or isinstance(X, Features), {}
+    X = self._query(X)[0].whole if is_bank else given_pictures(X)
     if len(X) > most:
         some = np.random.default_rng(self.seed).permutation(len(X))[:most]
-        X = [X[i] for i in some]
-    broken = {}
+        X = X[some] if is_bank else [X[i] for i in some]
+    if is_bank: return X
     whole = [bank.whole for bank in self._query(X, broken)]
     if broken: warnings.warn(f'{len(broken)} of the unlabelled pictures cannot be read: they are '
                              'left out', stacklevel=4)
@@ -257,6 +263,17 @@ def _add(self:FewShotClassifier, X, y, groups, first, n_classes=1, new=None):
     return self.fit_rule(self.bank_, self.encoder_, self._groups(), unlabelled=unlabelled)
 
 @patch
+@contextmanager
+def _all_or_none(self:FewShotClassifier):
+    "What fails or is interrupted leaves the classifier as it was"
+    before = dict(vars(self))
+    try: yield
+    except BaseException:
+        vars(self).clear()
+        vars(self).update(before)
+        raise
+
+@patch
 def fit(self:FewShotClassifier,
     X, # pictures, a dict `{class: pictures}`, a folder of class folders; or features
     y=None, # `(n_pictures,)`, text or numbers; None for a dict or a folder
@@ -264,8 +281,9 @@ def fit(self:FewShotClassifier,
     unlabelled=None, # other pictures, as for `predict`, ten or more, to whiten features by as well
 )->FewShotClassifier: # itself
     "Embeds the pictures and fits the rule; `ValueError` for a wrong setting or a single class"
-    self._prepare()
-    return self._add(X, y, groups, True, 2, unlabelled)
+    with self._all_or_none():
+        self._prepare()
+        return self._add(X, y, groups, True, 2, unlabelled)
 
 # %% ../nbs/classify.ipynb #ebd09167
 @patch
@@ -276,16 +294,11 @@ def partial_fit(self:FewShotClassifier,
     groups=None, # as for `fit`
 )->FewShotClassifier: # itself
     "Adds pictures or classes to those that are there, all or none; the first may be of one class"
-    before, first = dict(vars(self)), not hasattr(self, 'bank_')
-    try:
-        if first: self._prepare()
+    with self._all_or_none():
+        if first := not hasattr(self, 'bank_'): self._prepare()
         elif self.embeds_ != self._embeds: raise ValueError(
             'encoder, how, cells or size was changed after fit: set it back, or call fit for all')
         return self._add(X, y, groups, first)
-    except BaseException:
-        vars(self).clear()
-        vars(self).update(before)
-        raise
 
 # %% ../nbs/classify.ipynb #ab7b901d
 @patch
@@ -361,13 +374,14 @@ def review(self:FewShotClassifier)->list: # of dicts: position, picture, label, 
 def suggest(self:FewShotClassifier,
     X, # pictures without labels, as for `predict`
     n:int=10, # how many, at most
-)->list: # of dicts: position, picture
+)->list: # of dicts: position, picture (None where X is features of `embed`)
     """Which pictures to label next, before `fit` or after, the most useful first: the middles of as
     many clusters as will be labelled, large ones first (TypiClust, Hacohen et al. 2022)"""
     from sklearn.cluster import KMeans
     check_count('n', n)
     if not hasattr(self, 'bank_'): self._prepare()
-    pictures = X if self.encoder_ is None else given_pictures(X)
+    is_given = self.encoder_ is not None and not isinstance(X, Features)
+    pictures = given_pictures(X) if is_given else X
     known = [self.bank_.whole.cpu()] if hasattr(self, 'bank_') else []
     whole = torch.cat([bank.whole.cpu() for bank in self._query(pictures)])
     x, n_new = F.normalize(torch.cat([whole, *known]), dim=-1).numpy(), len(whole)
@@ -380,7 +394,9 @@ def suggest(self:FewShotClassifier,
     rank[order] = np.arange(n_new) - np.searchsorted(cluster[order], cluster[order])
     has_label = np.isin(cluster, means.labels_[n_new:])
     order = np.lexsort((-np.bincount(means.labels_)[cluster], has_label, rank))[:n]
-    return [dict(position=int(i), picture=pictures[i]) for i in order]
+    rows = getattr(pictures, 'to_numpy', lambda: pictures)()   # of a DataFrame
+    no_picture = isinstance(X, Features)
+    return [dict(position=int(i), picture=None if no_picture else rows[i]) for i in order]
 
 # %% ../nbs/classify.ipynb #1d5abd47
 @patch
@@ -409,6 +425,7 @@ def save(self:FewShotClassifier,
     if isinstance(encoder, FCAM): saved['fcam'] = encoder.loaded_from
     elif encoder is not None: saved = encoder.settings()
     known = dict(encoder=saved, settings=self._settings(),
+        columns=[*map(str, getattr(self, 'feature_names_in_', ()))],
         classes=self.classes_.tolist(), dtype=self.classes_.dtype.str,
         found={name: getattr(self, name) for name in found_names},
         groups=self.groups_, seconds=self.seconds_, digests=self.digests_,
@@ -442,7 +459,11 @@ def load(cls:FewShotClassifier,
             encoder = load_encoder(saved, module=encoder, device=device)
     if saved and weights_checksum(getattr(encoder, 'model', encoder)) != saved['checksum']: raise \
         ValueError(f'{folder} was made with other weights of the encoder: give load the same ones')
-    self = cls(given, device=device)
+    if isinstance(given, NamedEncoder):
+        for name, now in json.loads(json.dumps(given.settings())).items():
+            if name != 'name' and now != saved.get(name, now): raise ValueError(f'{folder} was '
+                f'made with {name} {saved[name]!r:.200} of the encoder, not {now!r:.200}')
+    self = cls(encoder if isinstance(given, nn.Module) else given, device=device)
     with refusing(folder):
         self.set_params(**known['settings']).check_settings(isinstance(encoder, FCAM))
         unlabelled = tensors.pop('unlabelled', None)
@@ -459,6 +480,7 @@ def load(cls:FewShotClassifier,
         self.fit_rule(self.bank_, encoder, found=found, unlabelled=unlabelled)
         self.answers([self.bank_.take([0])]), self.report()    # what is made up fails here
     if not saved: self.n_features_in_ = d
+    if columns := known.get('columns'): self.feature_names_in_ = np.array(columns, dtype=object)
     self.embeds_, self.weights_ = self._embeds, weights_checksum(encoder, most=64)
     return self
 

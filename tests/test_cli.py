@@ -124,6 +124,10 @@ def test_help_begins_with_what_people_use(name, here):
     shown = [line.split()[0] for line in printed.splitlines() if line.startswith('  --')]
     assert shown == [*first[name], '--help_all', '--version', '--help'] and len(printed.splitlines()) <= 45, printed
 
+def test_all_options_come_with_one_rule_a_line(here):
+    printed = passed(here('fcam_eval --help_all')).splitlines()
+    assert {'cosine', 'emd', 'frn'} <= {line.split()[0] for line in printed[printed.index('  rules:'):] if line.strip()}
+
 # ---- from training to a prediction
 
 def test_train_keeps_its_files(run):

@@ -559,3 +559,84 @@ def test_features_of_another_classifier():
     clf, x = small().fit(colours()), features().fit(*table())
     refused(lambda: clf.predict(x.embed(table()[0])), 'features of another encoder')
     assert clf.predict(clf.embed(colours()['red'])).tolist() == ['red']*4
+
+# ---- labels, pictures and datasets as people have them
+
+@pytest.mark.parametrize('kind', ['object', 'string', 'category', 'StringDType'])
+def test_labels_of_a_dataframe_can_be_saved(kind, tmp_path):
+    import pandas as pd
+    x, y = table()
+    given = np.array(y, dtype=np.dtypes.StringDType()) if kind == 'StringDType' else pd.Series(y, dtype=kind)
+    clf = features().fit(x, given)
+    assert clf.classes_.dtype.kind == 'U' and said(lambda: features().fit(x, pd.Series([*y[:-1], 'B'], dtype='object'))).count('letter case') == 1
+    clf.partial_fit(x[:1] - 3, pd.Series(['z'], dtype='object')).save(tmp_path)
+    assert FewShotClassifier.load(tmp_path).classes_.tolist() == ['a', 'b', 'c', 'z']
+    numbers = np.array([3, 5, 7], dtype=object)[np.unique(y, return_inverse=True)[1]]
+    assert features().fit(x, numbers).classes_.dtype.kind == 'i'
+
+def test_a_strip_among_pictures_is_named_and_left_out(tmp_path):
+    for name, images in colours().items():
+        (tmp_path/name).mkdir()
+        for i, image in enumerate(images): image.save(tmp_path/name/f'{i}.png')
+    Image.new('RGB', (900, 6)).save(tmp_path/'red'/'banner.png')
+    clf, broken = small(), {}
+    text = said(lambda: clf.fit(tmp_path))
+    assert 'banner.png' in text and 'strip of 900 x 6 pixels' in text and len(clf.pictures_) == 12
+    refused(lambda: clf.predict([tmp_path/'red'/'banner.png']), 'banner.png', 'strip')
+    assert len(clf.embed(sorted((tmp_path/'red').iterdir()), broken).whole) == 4 and [*broken] == [4]
+
+def test_a_fit_that_fails_leaves_the_classifier_as_it_was():
+    clf, new = small().fit(colours()), colours(shift=3)['red']
+    before = clf.predict_proba(new)
+    for other in dict(size=64), dict(encoder=nn.Conv2d(3, 4, 3)):
+        refused(lambda: clf.set_params(**other).fit(['nowhere.png'], ['a']), 'no image file', errors=FileNotFoundError)
+        assert np.array_equal(clf.predict_proba(new), before)
+    unsure = small(none_of_these=0.1)
+    refused(lambda: unsure.fit(colours(n=1)), 'give two of a class')
+    with pytest.raises(AttributeError): unsure.predict(new)    # scikit-learn's NotFittedError
+
+def test_features_of_embed_stand_for_unlabelled_pictures():
+    pictures = colours(n=5, shift=2)['red'] + colours(n=5, shift=2)['blue']
+    clf = small().fit(colours(), unlabelled=pictures)
+    bank = clf.embed(pictures)
+    assert torch.equal(small().fit(colours(), unlabelled=bank).unlabelled_, clf.unlabelled_)
+    assert [(o['position'], o['picture']) for o in clf.suggest(bank, 3)] == [(o['position'], None) for o in clf.suggest(pictures, 3)]
+    refused(lambda: small().fit(bank, ['red']*5 + ['blue']*5), 'X is a Features and no list of pictures')
+
+def test_a_dataset_that_was_split():
+    from torch.utils.data import DataLoader, Dataset, random_split
+    class Pictures(Dataset):
+        items = [(image, name) for name, images in colours().items() for image in images]
+        def __len__(self): return len(self.items)
+        def __getitem__(self, i): return self.items[i]
+    some, _ = random_split(Pictures(), [9, 3], torch.Generator().manual_seed(0))
+    assert len(small().fit(some).pictures_) == 9
+    refused(lambda: small().fit(DataLoader(Pictures())), 'gives batches')
+
+def test_a_module_whose_first_layer_is_called_embed():
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Conv2d(3, 8, 4, stride=4)
+        def forward(self, x): return self.embed(x)
+    assert FewShotClassifier(Network(), size=32, **quiet).fit(colours()).score(*zip(*((o, k) for k, v in colours().items() for o in v))) == 1
+
+def test_a_loaded_classifier_has_the_settings_of_its_encoder(tmp_path):
+    network, new = small(plain=True).eval(), colours(shift=3)['red']
+    FewShotClassifier(named_encoder(network, size=32), **quiet).fit(colours()).save(tmp_path/'size')
+    refused(lambda: FewShotClassifier.load(tmp_path/'size', encoder=named_encoder(network, size=64)), 'made with size 32', 'not 64')
+    own = FewShotClassifier(named_encoder(network, size=32, mean=(.1, .2, .3), std=(1, 1, 1)), **quiet).fit(colours())
+    loaded = FewShotClassifier.load(own.save(tmp_path/'own'), encoder=network)
+    for again in loaded, loaded.fit(colours()): assert np.allclose(again.predict_proba(new), own.predict_proba(new), atol=1e-6)
+
+def test_columns_of_a_table_have_names_after_load(tmp_path):
+    import pandas as pd
+    x, y = table()
+    rows = pd.DataFrame(x, columns=[*'abcdef'])
+    clf = FewShotClassifier.load(features().fit(rows, y, unlabelled=rows).save(tmp_path))
+    assert not said(lambda: clf.predict(rows)) and not said(lambda: clf.suggest(rows, 2))
+    with pytest.raises(ValueError, match='feature names'): clf.predict(rows[[*'fedcba']])
+    first, *_ = clf.suggest(rows, 2)
+    assert np.array_equal(first['picture'], x[first['position']])
+    many = pd.concat([rows]*100, ignore_index=True)
+    assert features().fit(rows, y, unlabelled=many).unlabelled_.shape == (2000, 6)

@@ -123,7 +123,7 @@ class Visit:
         "Copies pictures into the visit; `notes` names those that cannot be read"
         taken = []
         for file in map(Path, files):
-            try: image = load_image(file)
+            try: image = load_image(file, 240)
             except (ValueError, OSError):
                 self.notes.append(f'left out, since it cannot be read: {printable(file.name)}')
                 continue

@@ -121,9 +121,9 @@ def make_command(
             raise _failure(error) from None
     help = '\n\n\b\n'.join([getdoc(func), *filter(None, ['\n'.join(described)])])
     normal = dict(token_normalize_func=lambda name: name.replace('-', '_'), max_content_width=100)
-    epilog = '\b\n' + epilog.replace('\n\n', '\n\n\b\n')         # \b: lines stay as they are
+    below = '\b\n' + epilog.replace('\n\n', '\n\n\b\n')          # \b: lines stay as they are
     command = click.Command(func.__name__, callback=run, params=parameters, help=help,
-                            epilog=epilog, context_settings=normal)
+                            epilog=below, context_settings=normal)
     return click.version_option(__version__, message='fcam %(version)s')(command)
 
 # %% ../../nbs/commands/options.ipynb #903b488a

@@ -167,8 +167,6 @@ def transform(self:NamedEncoder,
     from torchvision.transforms import functional as T              # which takes a second
     how, side = self.preprocessing, [self.preprocessing['resize']]
     side = 2*side if how['squash'] else side
-    if max(1, *image.size) > 100*min(image.size): raise ValueError('a picture of {} x {} pixels is '
-        'a strip, of which nothing can be seen: leave it out'.format(*image.size))
     image = T.resize(image, side, T.InterpolationMode(how['interpolation']))
     pixels = T.to_tensor(T.center_crop(image, self.size)).float()
     return T.normalize(pixels, how['mean'], how['std'])

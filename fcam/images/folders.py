@@ -264,9 +264,9 @@ def folder_layout(
 def _pairs(X):
     "The items of a `Dataset` of PyTorch, pictures with labels, or None; `ValueError` for a loader"
     from torch.utils.data import Dataset
+    if isinstance(X, Dataset): return [X[i] for i in range(len(X))]
     if hasattr(X, 'dataset'): raise ValueError(
         f'X is a {type(X).__name__}, which gives batches: give its dataset')
-    return [X[i] for i in range(len(X))] if isinstance(X, Dataset) else None
 
 def given_pictures(
     X, # a folder, a picture of any kind that `load_image` takes, or a list or column of them
@@ -280,13 +280,15 @@ def given_pictures(
         if left_out: warnings.warn(left_out_line(left_out), stacklevel=4)
         return found
     if isinstance(X, dict): raise ValueError('X is a dict and no list of pictures: give its values')
+    if hasattr(X, '_fields'): raise ValueError(
+        f'X is a {type(X).__name__} and no list of pictures: give the pictures themselves')
     shape = tuple(getattr(X, 'shape', ()))
     if len(shape) == 2:
         table = np.asarray(X)
         if shape[1] == 1 and table.dtype.kind in 'OUT': return list(table[:, 0])     # of paths
         raise ValueError('X is a table and no list of pictures: give the column with the paths; '
             'FewShotClassifier(encoder=None) takes features, and [X] is one grey picture')
-    one = isinstance(X, (bytes, bytearray, Image.Image)) or hasattr(X, 'read')
+    one = isinstance(X, (bytes, bytearray, memoryview, Image.Image)) or hasattr(X, 'read')
     last, first = (len(shape) == 3 and shape[axis] in (1, 3, 4) for axis in (2, 0))
     if first and not last and shape[0] > 1: warnings.warn(f'pixels of shape {shape} are taken for '
         f'one picture, channels first: give list(X) for {shape[0]} grey ones', stacklevel=4)
