@@ -44,20 +44,30 @@ class MomentumTeacher(Callback):
     def __init__(self,
         momentum:float=0.999, # m in [0, 1); 0 copies the student at every step
     ):
+        if not 0 <= momentum < 1: raise ValueError(f'momentum is {momentum}: give 0 <= m < 1')
         self.momentum,self.teacher,self.n_updates = momentum,None,0
         self._cancelled = False
         self.resting = False  # no updates
+        self.is_added,self._fresh = False,None # by `FeatureCalibration`; a teacher without updates
     @property
     def student(self):
         "The model of the learner, unwrapped"
         return get_model(self.learn.model)
     def reset(self):
-        "Teacher := student (paper, Algorithm 1, line 2), here in eval mode and without gradients"
-        self.teacher = deepcopy(self.student).eval().requires_grad_(False)
+        """Teacher := student (paper, Algorithm 1, line 2), here in eval mode and without gradients;
+        `ValueError` for a student in 16 bits, where small steps of an average are rounded away"""
+        if self.momentum and any(o.is_floating_point() and o.itemsize < 4
+                                 for o in self.student.parameters()): raise ValueError(
+            'the model is in 16 bits, in which an average stands still: keep its weights in '
+            'float32, and train it in mixed precision')
+        self.teacher = self._fresh = deepcopy(self.student).eval().requires_grad_(False)
         self.n_updates = 0
     def before_fit(self):
         if self.teacher is None: self.reset()
         self.teacher.to(next(self.student.parameters()).device)
+    def before_train(self):                                     # the weights may have been loaded
+        fresh = self.teacher is self._fresh and not self.n_updates
+        if fresh and not (self.resting or hasattr(self.learn, 'lr_finder')): self.reset()
     def before_batch(self): self._cancelled = False
     def after_cancel_step(self): self._cancelled = True
     def after_step(self):
@@ -75,7 +85,7 @@ class MomentumTeacher(Callback):
         self.reset()
         if state['teacher'] is None: self.teacher = None
         else: self.teacher.load_state_dict(state['teacher'])
-        self.n_updates = state['n_updates']
+        self.n_updates, self._fresh = state['n_updates'], None
 
 # %% ../nbs/05_calibration.ipynb #07af7bb9
 class Remembering:
@@ -113,11 +123,15 @@ class FeatureCalibration(Remembering, Callback):
             f'{patches.n_patches} patches: at least one needs the label and one the teacher')
         check_choice('soft_target', soft_target, soft_targets)
         store_attr()
+        if soft_weight < 0: raise ValueError(f'soft_weight is {soft_weight}: give 0 or more')
         self.epochs_done,self.started,self.soft_loss = 0,False,None
         self._soft_sum,self._n_soft = 0.,0
     def after_create(self):
-        if hasattr(self.learn, 'momentum_teacher'): return
-        self.learn.add_cb(MomentumTeacher(self.momentum))
+        if not hasattr(self.learn, 'momentum_teacher'):
+            self.learn.add_cb(MomentumTeacher(self.momentum))
+            self.learn.momentum_teacher.is_added = True
+        teacher = self.learn.momentum_teacher
+        if teacher.is_added: teacher.momentum = self.momentum
     def before_fit(self):
         self.after_create()  # where it was added to a learner that existed already
         self.learn.momentum_teacher.before_fit()
@@ -137,6 +151,7 @@ def target(self:FeatureCalibration):
 def before_train(self:FeatureCalibration):
     "Sets the teacher to the student where calibration starts; before, the teacher rests"
     self._soft_sum,self._n_soft = 0.,0
+    self.epochs_done = max(self.epochs_done, self.learn.epoch)  # of a fit that began later
     teacher = self.learn.momentum_teacher
     teacher.resting = not self.calibrating
     if hasattr(self.learn, 'lr_finder') or not self.calibrating: return

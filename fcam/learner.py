@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 from fastai.callback.core import Callback
+from fastai.callback.training import GradientAccumulation
 from fastai.learner import Learner
 from fastai.torch_core import get_model, set_seed
 from fastcore.basics import patch
@@ -70,7 +71,9 @@ class FCAMLearner(ResumingLearner):
         self.patches = patches_of(data, preset, preset.n_patches, crops=preset.crops)
         here = stages[2:] if frozen else stages
         self.stage = next((stage for stage in here if preset.n_epochs(stage)), here[0])
-        parts = self._parts(start or Stage(encoder.float()), preset)
+        first = start or Stage(encoder.float())
+        self.initial = deepcopy(first)                         # where a first stage begins again
+        parts = self._parts(first, preset)
         super().__init__(**parts, cbs=self.of_stage + self.own_cbs, **kwargs)
     def _parts(self, before, preset):
         "What a `Learner` takes in this stage"
@@ -139,7 +142,7 @@ def _open_run(folder, facts, device, learner):
 
 def fcam_learner(
     data:FewShotData, # images of base, validation and new classes; or the path of their folder
-    encoder:nn.Module=None, # default: ResNet12 of the preset's width; if frozen also a name
+    encoder:nn.Module=None, # trained as a whole; default: ResNet12; if frozen also a name
     preset:str|Preset=None, # a name in `presets`, or settings; default: as `choose_preset`
     device=None, # default: the GPU where there is one
     seed:int=None, # of weights, order and crops; default: not fixed
@@ -158,6 +161,10 @@ def fcam_learner(
     encoder = _given_encoder(encoder, train_encoder, device, settings)
     frozen = None if train_encoder else encoder.requires_grad_(False)
     preset = choose_preset(data, preset or 'frozen' if frozen else preset, **settings)
+    if (preset.module_epochs or preset.joint_epochs) and any(
+        isinstance(cb, GradientAccumulation) or cb is GradientAccumulation for cb in L(cbs)):
+        raise ValueError('GradientAccumulation in cbs would meet that of the tasks: set '
+                         'n_tasks_per_step, or module_epochs=0 and joint_epochs=0')
     device = choose_device(join(device))
     check_precision(precision, device)
     check_tasks(data, preset.n_query)
@@ -197,12 +204,15 @@ def _train(self:FCAMLearner, names, preset, metric=None, soft_loss_func=None, cb
         settings = {name: getattr(preset, name) for name in settings_of(*stages[:place + 1])}
         facts = self.folder and self.facts | dict(settings=preset.settings())
         folder = facts and StageFolder(self.folder, stage, facts)
-        if stage in self.stages and (folder or self.settings.get(stage) == settings): continue
+        if stage in self.stages and (folder or self.settings.get(stage) == settings):
+            ignored = 'metric'*given or 'soft_loss_func'*bool(soft_loss_func)*(place == 1)
+            if ignored: print(f'{stage} is over in {self.folder}: {ignored} is not used')
+            continue
         earlier = [left for name, left in self.stages.items() if stages.index(name) < place]
         self.stages = {o: left for o, left in self.stages.items() if stages.index(o) < place}
         if self.stage != stage or stage in self.settings or given:
-            forward = stages.index(self.stage) < place or not earlier
-            before = self._present() if forward else deepcopy(earlier[-1])
+            forward = stages.index(self.stage) < place
+            before = self._present() if forward else deepcopy((earlier or [self.initial])[-1])
             trained = before.metric if stage == 'joint' else None
             self._begin(stage, before._replace(metric=metric if given else trained), preset)
         if soft_loss_func and stage == 'calibration':
@@ -250,6 +260,8 @@ def pretrain(self:FCAMLearner,
     begun = self.initial_weights
     if begun and not begun['head'] and names == ['calibration']: raise ValueError(
         f'{begun["folder"]} has no head for soft labels: begin with a warm-up')
+    if soft_loss_func and not self.folder:                     # another loss, from the same start
+        self.stages = {o: left for o, left in self.stages.items() if o == 'warm-up'}
     self._train(names, p, soft_loss_func=soft_loss_func)
     return self
 
@@ -273,6 +285,8 @@ def load(self:FCAMLearner,
     state = read_state(self.path/self.model_dir/f'{file}.teacher.pth')
     if state['stage'] != self.stage: self._begin(state['stage'], self._present(), self.preset)
     Learner.load(self, file, **kwargs)
+    during = 'keep_best', 'stage_history'                      # of a fit, which goes on counting
+    state['callbacks'] = {name: o for name, o in state['callbacks'].items() if name not in during}
     load_learner_state(self, state)
     return self
 

@@ -83,8 +83,8 @@ def _apply(function, cost, r, c, eps, tol, max_iter, check, wanted):
     lead = check_problem(cost, r, c, eps, values=check)
     def flat(x, *size): return x.to(dtype).expand((*lead, *size)).reshape(-1, *size)
     def marginal(x):
-        half, x = x.dtype in (torch.float16, torch.bfloat16), x.to(dtype)
-        return flat(x/x.sum(-1, keepdim=True) if half else x, x.shape[-1])
+        rounded, x = double or x.dtype in (torch.float16, torch.bfloat16), x.to(dtype)
+        return flat(x/x.detach().sum(-1, keepdim=True) if rounded else x, x.shape[-1])
     cost, r, c, eps = flat(cost, *cost.shape[-2:]), marginal(r), marginal(c), flat(eps)
     least = 4e-15 if double else 5e-6 if kernel_applies(cost, wanted) else 2e-6
     tol = max(least, tol or (1e-10 if double else least))

@@ -7,6 +7,7 @@ from pathlib import Path
 from unicodedata import normalize
 
 import numpy as np, pytest, torch
+from fastai.callback.core import Callback
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -640,3 +641,108 @@ def test_columns_of_a_table_have_names_after_load(tmp_path):
     assert np.array_equal(first['picture'], x[first['position']])
     many = pd.concat([rows]*100, ignore_index=True)
     assert features().fit(rows, y, unlabelled=many).unlabelled_.shape == (2000, 6)
+
+# ---- callbacks of fastai, and what is given again
+
+def tiny_learner(seed=3, **settings):
+    from fcam.data import FewShotData
+    from fcam.learner import fcam_learner
+    return fcam_learner(FewShotData.glyphs(n_per_class=12), preset='tiny', n_query=3, seed=seed, device='cpu', **settings)
+
+def epochs_of(learn): return [(row['epoch'], row['valid_accuracy'], row['kept']) for row in learn.history]
+
+def test_a_model_saved_by_a_callback_does_not_change_what_is_kept(tmp_path):
+    from fastai.callback.all import SaveModelCallback
+    settings = dict(warmup_epochs=3, calibration_epochs=0)
+    plain = tiny_learner(**settings).pretrain()
+    saving = tiny_learner(cbs=SaveModelCallback(monitor='valid_accuracy'), **settings)
+    saving.path = tmp_path
+    assert epochs_of(saving.pretrain()) == epochs_of(plain) and len(plain.history) == 3
+    states = (one.stages['warm-up'].encoder.state_dict() for one in (plain, saving))
+    assert all(torch.equal(a, b) for a, b in zip(*(state.values() for state in states)))
+
+def test_the_epoch_at_which_a_callback_stops_counts():
+    from fastai.callback.all import EarlyStoppingCallback
+    stopping = EarlyStoppingCallback(monitor='train_loss', comp=np.less, patience=1, min_delta=50.)
+    found = epochs_of(tiny_learner(cbs=stopping, warmup_epochs=4, calibration_epochs=0).pretrain())
+    assert [epoch for epoch, *_ in found] == [1, 2] and sum(kept for *_, kept in found) < 2
+
+def test_a_first_stage_begins_again_with_the_same_weights():
+    learn = tiny_learner(warmup_epochs=1, calibration_epochs=0)
+    first = [p.clone() for p in learn.model[0].parameters()]
+    learn.pretrain()
+    begun = []
+    class Seen(Callback):
+        def before_train(self): begun.append([p.clone() for p in self.model[0].parameters()])
+    learn.add_cb(Seen()).own_cbs.append(learn.seen)
+    learn.pretrain(warmup_epochs=2)
+    assert all(map(torch.equal, begun[0], first))
+
+def test_another_loss_calibrates_again_and_one_that_is_not_used_is_named(tmp_path, capsys):
+    called = []
+    def squared(student, teacher):
+        called.append(1)
+        return (student - teacher).square().mean()
+    learn = tiny_learner().pretrain()
+    learn.pretrain(soft_loss_func=squared)
+    assert called
+    kept = tiny_learner(folder=tmp_path/'run').pretrain()
+    capsys.readouterr()
+    kept.pretrain(soft_loss_func=squared).release()
+    assert 'calibration is over in' in (said := capsys.readouterr().out) and 'soft_loss_func is not used' in said
+
+def test_gradient_accumulation_is_that_of_the_tasks():
+    from fastai.callback.all import GradientAccumulation
+    refused(lambda: tiny_learner(cbs=GradientAccumulation(60)), 'set n_tasks_per_step')
+    assert tiny_learner(cbs=GradientAccumulation(60), module_epochs=0, joint_epochs=0)
+
+def of_somebody_else(*cbs, dtype=torch.float32):
+    from fastai.data.core import DataLoaders
+    from fastai.learner import Learner
+    from fastai.optimizer import SGD
+    torch.manual_seed(0)
+    items = [(torch.randn(3, 8, 8), i%3) for i in range(32)]
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3)).to(dtype)
+    return Learner(DataLoaders.from_dsets(items, items, bs=16, device='cpu'), model, loss_func=nn.CrossEntropyLoss(), opt_func=SGD, cbs=cbs)
+
+def test_a_teacher_begins_with_the_weights_of_the_training():
+    from fcam.calibration import MomentumTeacher
+    learn = of_somebody_else(MomentumTeacher(0.999))
+    with learn.no_bar(), learn.no_logging():
+        learn.validate()                                       # a teacher is there from now on
+        with torch.no_grad():
+            for p in learn.model.parameters(): p.mul_(50)
+        learn.fit(1, 1e-4)
+    pairs = zip(learn.model.parameters(), learn.momentum_teacher.teacher.parameters())
+    assert max((a - b).abs().max().item() for a, b in pairs) < 0.1 and learn.momentum_teacher.n_updates == 2
+    with learn.no_bar(), learn.no_logging(): learn.fit(1, 1e-4)
+    assert learn.momentum_teacher.n_updates == 4
+    refused(lambda: of_somebody_else(MomentumTeacher(0.9), dtype=torch.bfloat16).momentum_teacher.reset(), 'float32')
+    for wrong in 1., 2., -0.1: refused(lambda: MomentumTeacher(wrong), 'momentum is')
+
+def test_calibration_in_a_fit_that_begins_later_and_with_another_momentum():
+    from fcam.calibration import FeatureCalibration
+    from fcam.patches import RandomPatches
+    patches, learn = RandomPatches(n_patches=4, size=8), of_somebody_else()
+    with learn.no_bar(), learn.no_logging():
+        learn.fit(6, 1e-3, cbs=FeatureCalibration(patches, warmup_epochs=3), start_epoch=4)
+        assert learn.momentum_teacher.n_updates == 4
+        learn.fit(1, 1e-3, cbs=FeatureCalibration(patches, momentum=0.5))
+    assert learn.momentum_teacher.momentum == 0.5
+    refused(lambda: FeatureCalibration(patches, soft_weight=-1), 'soft_weight is -1')
+
+def test_classes_of_one_name_in_two_alphabets(tmp_path):
+    from fcam.images.folders import folder_layout
+    names = [f'{alphabet}/{i}' for alphabet in ('Greek', 'Latin') for i in range(3)]
+    for name in names:
+        (tmp_path/name).mkdir(parents=True)
+        picture(0).save(tmp_path/name/'a.png')
+    splits = dict(train=names[::3], valid=names[1::3], test=names[2::3])
+    assert {k: [*files] for k, files in folder_layout(tmp_path, splits).items()} == splits
+
+def test_marginals_in_single_precision_of_a_cost_in_double():
+    from fcam.sinkhorn import sinkhorn
+    cost, r, c = torch.rand(5, 9, 9).double(), torch.rand(5, 9).softmax(-1), torch.rand(5, 9).softmax(-1)
+    for given in (r, c), (r.double(), c.double()):
+        assert not said(lambda: sinkhorn(cost, *given, 0.1))
+        assert torch.allclose(sinkhorn(cost, *given, 0.1).sum(-1), r.double(), atol=1e-6)

@@ -151,11 +151,11 @@ def _set_folders(path):
     "The folders in a folder that have the name of a set: 'train', 'valid', 'test' to lists"
     return {k: [o for o in class_folders(path) if _set_name(o.name) == k] for k in _SETS}
 
-def _files_in(folders, left_out):
+def _files_in(folders, left_out, names=None):
     "The images of each class folder; `ValueError` names one without, and what lies there instead"
     res = {}
-    for folder in folders:
-        files = res[folder.name] = image_files(folder, own := {})
+    for folder, name in zip(folders, names or [o.name for o in folders]):
+        files = res[name] = image_files(folder, own := {})
         for reason, paths in own.items(): left_out.setdefault(reason, []).extend(paths)
         if not files: raise ValueError(f'the class folder {str(folder)!r} has no image '
                                        f'({left_out_line(own) or "it is empty"})')
@@ -240,8 +240,9 @@ def folder_layout(
     path = existing_folder(path, 'give a folder with one folder of images per class')
     left_out = {} if left_out is None else left_out
     if splits is not None:
-        folders = find_classes(path, read_split(splits))
-        return {k: _files_in(o, left_out) for k, o in folders.items()}
+        names = read_split(splits)
+        folders = find_classes(path, names)
+        return {k: _files_in(o, left_out, names[k]) for k, o in folders.items()}
     sets = _set_folders(path)
     if all(len(o) == 1 for o in sets.values()):
         beside = [o for o in class_folders(path) if not _set_name(o.name)]

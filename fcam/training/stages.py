@@ -179,7 +179,7 @@ class EpisodeValidation(Callback):
 class KeepBest(Remembering, Callback):
     """Copies of some modules where their validation accuracy was best; `restore` puts them back.
     The start counts only where each epoch is worse by more than the interval of the difference"""
-    order, remembered = 70, ('per_episode', 'epoch_of_best', 'states')
+    order, remembered = 55, ('per_episode', 'epoch_of_best', 'states') # before what ends the fit
     def __init__(self,
         modules:callable, # gives the list of modules to copy
     ):
@@ -205,7 +205,7 @@ class KeepBest(Remembering, Callback):
 # %% ../../nbs/training/stages.ipynb #25a77ddf
 class StageHistory(Callback):
     "Appends a row an epoch, counted from 1, and marks the epoch of the stage that `KeepBest` keeps"
-    order = 71
+    order = 56
     def __init__(self,
         stage:str, # its name
         rows:list, # where the rows go
