@@ -697,6 +697,7 @@ def test_gradient_accumulation_is_that_of_the_tasks():
     assert tiny_learner(cbs=GradientAccumulation(60), module_epochs=0, joint_epochs=0)
 
 def of_somebody_else(*cbs, dtype=torch.float32):
+    from fastai.callback import progress                       # which adds no_bar
     from fastai.data.core import DataLoaders
     from fastai.learner import Learner
     from fastai.optimizer import SGD
