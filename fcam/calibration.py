@@ -151,10 +151,10 @@ def target(self:FeatureCalibration):
 def before_train(self:FeatureCalibration):
     "Sets the teacher to the student where calibration starts; before, the teacher rests"
     self._soft_sum,self._n_soft = 0.,0
-    self.epochs_done = max(self.epochs_done, self.learn.epoch)  # of a fit that began later
-    teacher = self.learn.momentum_teacher
+    teacher, tries = self.learn.momentum_teacher, hasattr(self.learn, 'lr_finder')
+    if not tries: self.epochs_done = max(self.epochs_done, self.learn.epoch)   # begun later
     teacher.resting = not self.calibrating
-    if hasattr(self.learn, 'lr_finder') or not self.calibrating: return
+    if tries or not self.calibrating: return
     if not self.started: teacher.reset()
     self.started = True
 

@@ -697,7 +697,7 @@ def test_gradient_accumulation_is_that_of_the_tasks():
     assert tiny_learner(cbs=GradientAccumulation(60), module_epochs=0, joint_epochs=0)
 
 def of_somebody_else(*cbs, dtype=torch.float32):
-    from fastai.callback import progress                       # which adds no_bar
+    from fastai.callback import progress, schedule             # which add no_bar and lr_find
     from fastai.data.core import DataLoaders
     from fastai.learner import Learner
     from fastai.optimizer import SGD
@@ -731,6 +731,9 @@ def test_calibration_in_a_fit_that_begins_later_and_with_another_momentum():
         learn.fit(1, 1e-3, cbs=FeatureCalibration(patches, momentum=0.5))
     assert learn.momentum_teacher.momentum == 0.5
     refused(lambda: FeatureCalibration(patches, soft_weight=-1), 'soft_weight is -1')
+    trying = of_somebody_else(FeatureCalibration(patches, warmup_epochs=3))
+    with trying.no_bar(), trying.no_logging(): trying.lr_find(num_it=10, show_plot=False)
+    assert trying.feature_calibration.epochs_done == 0
 
 def test_classes_of_one_name_in_two_alphabets(tmp_path):
     from fcam.images.folders import folder_layout
