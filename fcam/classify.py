@@ -421,9 +421,9 @@ def save(self:FewShotClassifier,
     "Writes features, names and settings; no pictures, and not the weights of the encoder"
     check_is_fitted(self)
     folder, encoder, bank = user_path(folder), self.encoder_, self.bank_
-    saved = None if encoder is None else dict(checksum=weights_checksum(encoder))
-    if isinstance(encoder, FCAM): saved['fcam'] = encoder.loaded_from
-    elif encoder is not None: saved = encoder.settings()
+    if isinstance(encoder, FCAM):
+        saved = dict(checksum=weights_checksum(encoder), fcam=encoder.loaded_from)
+    else: saved = encoder and encoder.settings()
     known = dict(encoder=saved, settings=self._settings(),
         columns=[*map(str, getattr(self, 'feature_names_in_', ()))],
         classes=self.classes_.tolist(), dtype=self.classes_.dtype.str,

@@ -208,10 +208,9 @@ def _train(self:FCAMLearner, names, preset, metric=None, soft_loss_func=None, cb
             ignored = 'metric'*given or 'soft_loss_func'*bool(soft_loss_func)*(place == 1)
             if ignored: print(f'{stage} is over in {self.folder}: {ignored} is not used')
             continue
-        earlier = [left for name, left in self.stages.items() if stages.index(name) < place]
         self.stages = {o: left for o, left in self.stages.items() if stages.index(o) < place}
         if self.stage != stage or stage in self.settings or given:
-            forward = stages.index(self.stage) < place
+            forward, earlier = stages.index(self.stage) < place, [*self.stages.values()]
             before = self._present() if forward else deepcopy((earlier or [self.initial])[-1])
             trained = before.metric if stage == 'joint' else None
             self._begin(stage, before._replace(metric=metric if given else trained), preset)

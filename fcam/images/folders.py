@@ -41,7 +41,6 @@ def image_files(
     """Image files of a class, without hidden ones; `OSError` names a folder that cannot be read,
     `ValueError` one with folders more than 100 deep"""
     files, known, heic = [], _SUFFIXES, ('.heic', '.heif')
-    found = {} if left_out is None else left_out
     seen, waiting = set(), [(Path(folder), 0)]               # a link may lead to where it lies
     while waiting:
         (path, depth), within = waiting.pop(), []
@@ -63,8 +62,8 @@ def image_files(
         elif suffix in known: reason = None
         elif suffix in heic:
             reason = None if _is_jpeg(file) else 'in HEIC: convert them, or install pillow-heif'
-        if reason: found.setdefault(reason, []).append(file)
-        else: kept.append(file)
+        if not reason: kept.append(file)
+        elif left_out is not None: left_out.setdefault(reason, []).append(file)
     return kept
 
 def class_folders(
@@ -329,7 +328,8 @@ def given_groups(
     names = np.asarray(groups, dtype=object)
     if names.ndim != 1 and names.size: raise ValueError(
         f'groups is a {type(groups).__name__}: give a list of names, one for each picture')
-    return [None if isna(name) else str(name) for name in names]
+    whole = (int(o) if isinstance(o, float) and o.is_integer() else o for o in names)  # with gaps
+    return [None if isna(name) else str(name) for name in whole]
 
 def check_labels(
     y, # of pictures

@@ -159,21 +159,18 @@ def load_image(
     times:list=None, # gets when it was taken, in seconds, or None where nothing says it
 )->Image.Image: # of mode RGB, what was transparent being white; one that is that already is itself
     "One image as RGB; `FileNotFoundError`, or `ValueError` that says what is wrong with it"
-    kinds, seconds = (str, os.PathLike, bytes, bytearray, memoryview, Image.Image), None
-    if isinstance(image, kinds) or hasattr(image, 'read'):
-        with _opened(image) as opened:
-            if enough and opened.format in _JPEG and opened is not image:
-                k = max(1, min(opened.size)//enough)            # never decoded in full
-                opened.draft(None, (opened.width//k, opened.height//k))
-            if enough and max(1, *opened.size) > 100*min(opened.size): raise ValueError(
-                'it is a strip of {} x {} pixels, of which nothing can be seen: leave it out'
-                .format(*opened.size))
-            found = image if _is_plain(image) else _rgb(opened)
-            if times is not None: seconds = _taken_at(opened, image)
-    else:
-        pixels = _one_size(image, single=True)[0].permute(1, 2, 0).cpu().numpy()
-        return load_image(Image.fromarray(pixels), enough, times)
-    if times is not None: times.append(seconds)
+    kinds = str, os.PathLike, bytes, bytearray, memoryview, Image.Image
+    if not isinstance(image, kinds) and not hasattr(image, 'read'):
+        image = Image.fromarray(_one_size(image, single=True)[0].permute(1, 2, 0).cpu().numpy())
+    with _opened(image) as opened:
+        if enough and opened.format in _JPEG and opened is not image:
+            k = max(1, min(opened.size)//enough)                # never decoded in full
+            opened.draft(None, (opened.width//k, opened.height//k))
+        if enough and max(1, *opened.size) > 100*min(opened.size): raise ValueError(
+            'it is a strip of {} x {} pixels, of which nothing can be seen: leave it out'
+            .format(*opened.size))
+        found = image if _is_plain(image) else _rgb(opened)
+        if times is not None: times.append(_taken_at(opened, image))
     k = min(found.size)//(2*enough) if enough else 1           # as in Pillow's reducing_gap
     return found.reduce(k) if k > 1 else found
 

@@ -15,7 +15,7 @@ from .experiments import Claim, Experiment, Row
 _rivals = { # name in the tables to name of the rule
     'MatchNet': 'matching', 'ProtoNet': 'euclidean', 'Meta-Baseline': 'meta_baseline',
     'FRN': 'frn', 'MCL': 'mcl', 'DeepEMD v2': 'deepemd'}
-_others = {
+_rules = _rivals | {
     'cosine of means': 'cosine', 'SimpleShot': 'simpleshot', 'KNN (DN4)': 'dn4',
     'cosine classifier': 'cosine_classifier', 'linear classifier': 'linear_classifier',
     'logistic regression': 'logistic_regression', "EMD, weights (1, 0)": 'emd',
@@ -25,29 +25,24 @@ _ours = dict(sharpness=8., norm_power=4., weights_lr=0.05, eps=0.02)
 _plain = dict(soft_target='none') # L_CE alone, for as many epochs as calibration has
 _deepemd = dict(metric='emd', weights='deepemd', centre=True)
 
-def _own_rows(suffix='', test={}):
-    "The rivals with an encoder and, where they have one, a meta-training of their own"
-    def row(name, rule='own', stage='joint', **settings):
-        return Row(name + suffix, stage, rule, settings=_plain | settings, test=test)
-    return {one.name.removesuffix(suffix): one for one in (
-        row('MatchNet', 'matching', metric='cosine'), row('ProtoNet', metric='euclidean'),
-        row('Meta-Baseline', metric='cosine'), row('DeepEMD v2', **_deepemd),
-        row('FRN', 'frn', _calibrated), row('MCL', 'mcl', _calibrated),
-        row('KNN (DN4)', 'dn4', _calibrated),
-        row('cosine classifier', 'cosine_classifier', _calibrated),
-        row('linear classifier', 'linear_classifier', _calibrated))}
+def _own(name, rule='own', stage='joint', **settings):
+    "A rival with an encoder and, where it has one, a meta-training of its own"
+    return Row(name, stage, rule, settings=_plain | settings)
+_own_rows = {row.name: row for row in (
+    _own('MatchNet', 'matching', metric='cosine'), _own('ProtoNet', metric='euclidean'),
+    _own('Meta-Baseline', metric='cosine'), _own('DeepEMD v2', **_deepemd),
+    *(_own(name, _rules[name], _calibrated) for name in (
+        'FRN', 'MCL', 'KNN (DN4)', 'cosine classifier', 'linear classifier')))}
 
 chosen_numbers = { # by validation classes: of three data sets, SimpleShot's of each training
     'MatchNet': dict(scale=10.), 'FRN': dict(alpha=2.), 'MCL': dict(gamma=40., gamma_back=20.),
     'SimpleShot': dict(mean='chosen'), 'KNN (DN4)': dict(k=5)}
-_on_ours = [Row(f'{name}, features of FCAM', _calibrated, rule)
-            for name, rule in (_rivals | _others).items()]
-_on_ours += [Row(f'{name}, chosen numbers, features of FCAM', _calibrated,
-                 (_rivals | _others)[name], test=dict(rule_settings=numbers))
-             for name, numbers in chosen_numbers.items()]
+_on_ours = [Row(f'{name}, features of FCAM', _calibrated, rule) for name, rule in _rules.items()]
+_on_ours += [Row(f'{name}, chosen numbers, features of FCAM', _calibrated, _rules[name],
+                 test=dict(rule_settings=numbers)) for name, numbers in chosen_numbers.items()]
 _chosen_rows = [replace(row, name=f'{name}, chosen numbers',
                         test=dict(rule_settings=chosen_numbers[name]))
-                for name, row in _own_rows().items() if name in chosen_numbers]
+                for name, row in _own_rows.items() if name in chosen_numbers]
 _many = dict(n_patches=25)
 _many_means = _many | dict(structured=False)                # which takes seconds, not minutes
 _in_paper = dict(
@@ -67,8 +62,8 @@ def _shots(table):
 _comparison = Experiment('comparison',
     'FCAM is more accurate than all other methods, with one shot and with five.',
     'Tables 1 and 2',
-    rows=(*(_own_rows()[name] for name in _rivals), *_chosen_rows, Row('FCAM'),
-        _own_rows(', 25 patches', _many_means)['DeepEMD v2'],
+    rows=(*(_own_rows[name] for name in _rivals), *_chosen_rows, Row('FCAM'),
+        replace(_own_rows['DeepEMD v2'], name='DeepEMD v2, 25 patches', test=_many_means),
         Row('FCAM, 25 patches', test=_many_means),
         *_on_ours, Row('Adaptive Metric, frozen encoder', 'module'),
         Row('cosine, meta-trained', settings=dict(metric='cosine')),
@@ -79,10 +74,8 @@ _comparison = Experiment('comparison',
         *(Claim('Adaptive Metric, frozen encoder', f'{name}, features of FCAM', ours=True)
           for name in ('cosine of means', 'DeepEMD v2', 'EMD, weights (1, 0)')),
         Claim("EMD, weights (1, 0), features of FCAM", 'DeepEMD v2, features of FCAM', ours=True),
-        *(Claim('FCAM (8, 4)', f'DeepEMD v2{more}', ours=True) for more in ('', ', 25 patches')),
-        Claim('FCAM (8, 4)', 'FCAM', ours=True),
-        Claim('FCAM (8, 4)', 'cosine, meta-trained', ours=True),
-        *(Claim('FCAM (8, 4)', row.name, ours=True) for row in _chosen_rows)),
+        *(Claim('FCAM (8, 4)', name, ours=True) for name in ('DeepEMD v2', 'DeepEMD v2, 25 patches',
+          'FCAM', 'cosine, meta-trained', *(row.name for row in _chosen_rows)))),
     paper={name: _shots(table) for name, table in _in_paper.items()}, n_seeds=8,
     note='FRN and MCL are their rules alone, not meta-trained. Matching Networks with one shot, '
          'Meta-Baseline and the cosine of means are one rule.')
@@ -169,7 +162,7 @@ _across = ('ProtoNet', 'MatchNet', 'cosine classifier', 'linear classifier', 'KN
 
 _cross_domain = Experiment('cross_domain',
     'FCAM generalises to another domain better than all others.', 'Table 5 (across domains)',
-    rows=(*(replace(_own_rows()[name], tested_on='other') for name in _across),
+    rows=(*(replace(_own_rows[name], tested_on='other') for name in _across),
           Row('FCAM', tested_on='other')),
     claims=tuple(Claim('FCAM', name, primary=name == 'DeepEMD v2') for name in _across),
     paper=dict(mini_imagenet=_shots({'ProtoNet': (50.01, 72.02), 'MatchNet': (51.65, 69.14),
@@ -297,10 +290,8 @@ _weights = Experiment('weights',
         Claim('weights (8, 4)', 'weights (1, 0)', primary=True, ours=True),
         Claim('weights (8, 4), 25 patches', 'weights (1, 0), 25 patches', ours=True),
         Claim('weights (8, 0)', 'weights (1, 0)', ours=True),
-        Claim('weights (8, 4)', 'cosine, meta-trained', ours=True),
-        Claim('weights (8, 4)', 'cosine, encoder of weights (8, 4)', ours=True),
-        Claim('weights (8, 4)', "DeepEMD's weights", ours=True),
-        Claim('weights (8, 4)', 'weights (8, 4), fixed eps', ours=True)))
+        *(Claim('weights (8, 4)', name, ours=True) for name in ('cosine, meta-trained',
+          'cosine, encoder of weights (8, 4)', "DeepEMD's weights", 'weights (8, 4), fixed eps'))))
 
 # %% ../../nbs/paper/claims.ipynb #de547a27
 experiments = {one.name: one for one in (

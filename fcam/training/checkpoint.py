@@ -201,7 +201,7 @@ def lock_run(
 )->tuple: # its path, and its lock, which rank 0 has for all
     """`OSError` where another process has the folder, `ValueError` where it is of version 0.3, or
     what lies in `stages` is a link, behind which files of another place would be replaced"""
-    path, lock = user_path(folder).absolute(), None
+    path, locks = user_path(folder).absolute(), []             # a lock on rank 0 alone
     for place in (path/'stages', *path.glob('stages/*'), *path.glob('stages/*/student')):
         if place.is_symlink(): raise ValueError(
             f'{place} is a link: put the folder itself there, or choose another folder')
@@ -211,11 +211,8 @@ def lock_run(
     begun = any((path/'stages'/stage).is_dir() for stage in stages)
     if (path/'config.json').exists() and not begun: raise ValueError(
         f'{path} holds a model but no checkpoint to go on from: choose another folder')
-    def take():
-        nonlocal lock
-        lock = lock_folder(folder)
-    from_main(take)
-    return path, lock
+    from_main(lambda: locks.append(lock_folder(folder)))
+    return path, next(iter(locks), None)
 
 # %% ../../nbs/training/checkpoint.ipynb #9d872d80
 class Stage(NamedTuple):

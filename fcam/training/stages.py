@@ -187,8 +187,7 @@ class KeepBest(Remembering, Callback):
         self.states, self.epoch_of_best = None, None
     accuracy = property(lambda self: Accuracy(self.per_episode), doc='Of the copied weights')
     def before_train(self):
-        if self.states is not None: return
-        self._copy(self.learn.episode_validation.score(), 0)
+        if self.states is None: self._copy(self.learn.episode_validation.score(), 0)
     def after_epoch(self):
         found = self.learn.episode_validation.accuracy
         gain, from_start = found - self.accuracy, self.epoch_of_best == 0
