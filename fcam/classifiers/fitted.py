@@ -67,8 +67,8 @@ class FittedRule:
         self.unlabelled_ = unlabelled
         self.scores_ = self.class_scores(bank)
         if unlabelled is not None and self.scores_.whitened is None: raise ValueError(
-            f'unlabelled pictures help where features are whitened, which {self.rule_} does not do: '
-            'leave them out, or give whiten=True')
+            f'unlabelled pictures help where features are whitened, and {self.rule_} does not '
+            'whiten them: leave the pictures out, or give whiten=True')
         if found is None: self._find(picture_groups(bank) if groups is None else groups)
         return self
     def __getstate__(self):
