@@ -251,14 +251,14 @@ def in_short(
   its soft labels add {one['soft_labels']} to that, and the metric gains {one['metric']} more over
   the cosine than exact transport. (With five shots {five['whole'][1:]} is {five['averaging']},
   {five['soft_labels']} and {five['metric']}.) Exact transport had {exact:,} tasks where FCAM had
-  {all_tasks:,}; calibration sees four crops of an image where averaging sees one.
+  {all_tasks:,}; calibration sees four crops of an image, averaging one.
 - *What is absent.* The Modulate Module alone, with the paper's width, 25 patches and a fifth of its
   stage's tasks, is {module} points above the eps that it starts from, where {theirs} were expected,
   in one training; with five shots {with_five} of {theirs_with_five}
   ([below](#the-modulate-module)).
 - *What was not tested.* Whether the parts do in the whole method what the paper says: at its width
-  they had {100*calibration:.3g} % of its steps of calibration and {100*meta:.3g} % of those of
-  meta-training, in the small trainings a hundredth at most, for want of a GPU.'''
+  they had {100*calibration:.3g} % of its calibration and {100*meta:.3g} % of its meta-training, in
+  the small trainings a hundredth at most, for want of a GPU.'''
 
 def plot_all_claims(
     found:dict, # name of an experiment to its `read_results`
