@@ -22,7 +22,7 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin
 from sklearn.base import TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data
 from torch import nn
 
@@ -88,8 +88,7 @@ def _prepare(self:FewShotClassifier):
     trained = isinstance(self.encoder_, FCAM)
     if trained and (self.size is not None or self.how == 'both'): raise ValueError('size and how '
         'are for encoders by name, and a model of ours has crops of its own: leave them out')
-    check_count('batch_size', self.batch_size)
-    if self.whiten is not None: check_switch('whiten', self.whiten)
+    if not isinstance(self.whiten, (np.bool_, type(None))): check_switch('whiten', self.whiten)
     self.check_settings(trained)
     self.embeds_ = self._embeds
     self.weights_ = weights_checksum(self.encoder_, most=64)   # some of them: tells of changes
@@ -102,7 +101,8 @@ def _banks(self:FewShotClassifier, pictures, broken=None, kept=None):
     if not len(pictures): raise ValueError('X holds no picture: give one at least')
     if self.weights_ != weights_checksum(self.encoder_, most=64): warnings.warn(
         'the weights of the encoder have changed since fit: fit again', stacklevel=4)
-    encoder, starts, folder = self.encoder_, range(0, len(pictures), self.batch_size), None
+    encoder, size, folder = self.encoder_, check_count('batch_size', self.batch_size), None
+    starts = range(0, len(pictures), size)
     def embedded(some):
         return encoder.embed([load_image(o, encoder.enough) for o in some], self.seed)
     if self.cache is not None:                                  # a folder for these weights
@@ -110,7 +110,7 @@ def _banks(self:FewShotClassifier, pictures, broken=None, kept=None):
         folder = user_path(self.cache)/sha256(about.encode()).hexdigest()[:16]
     for start in with_bar(starts, self.verbose and len(starts) > 3):
         images, files, times = [], [], []
-        for i, picture in enumerate(pictures[start:start + self.batch_size], start):
+        for i, picture in enumerate(pictures[start:start + size], start):
             is_file, file = isinstance(picture, (str, os.PathLike)), None
             with suppress(ValueError, OSError):                 # `load_image` says which
                 if folder and is_file: file = folder/kept_name(picture)
@@ -119,7 +119,8 @@ def _banks(self:FewShotClassifier, pictures, broken=None, kept=None):
                 else: image = load_image(picture, encoder.enough, times)
             except (ValueError, OSError) as error:
                 if broken is None: raise
-                broken[i] = str(error).rpartition(' cannot be read: ')[2].partition(' (')[0]
+                reason = str(error).rpartition(' cannot be read: ')[2]
+                broken[i] = re.sub(r' \([^()]*\)$', '', reason)
                 continue
             images.append(image)
             files.append(file or folder and folder/kept_name(image))
@@ -306,7 +307,7 @@ def predict_proba(self:FewShotClassifier,
     X, # as for `predict`
 )->np.ndarray: # `(n_pictures, n_classes)`, rows sum to one
     "The probability of each of `classes_`; what `none_of_these` means has none"
-    check_is_fitted(self)
+    self._check_fitted()
     return self.answers(self._query(X))[0]
 
 @patch
@@ -315,7 +316,7 @@ def predict(self:FewShotClassifier,
     return_proba:bool=False, # give `predict_proba` as well
 )->np.ndarray: # `(n_pictures,)`; or two arrays
     "The label of each picture; with `none_of_these` also 'none of these', or -1 among numbers"
-    check_is_fitted(self)
+    self._check_fitted()
     probs, unknown = self.answers(self._query(X), print if self.verbose else None)
     labels = self.classes_[probs.argmax(1)]
     if self.threshold_ is not None:                            # -1 needs a sign
@@ -338,7 +339,7 @@ def score(self:FewShotClassifier,
     sample_weight=None, # `(n_pictures,)`, default: all count alike
 )->float: # in [0, 1]
     "The share of labelled pictures that is named rightly; broken ones of a folder are left out"
-    check_is_fitted(self)
+    self._check_fitted()
     if y is None:
         banks, y, *_ = self._read(X, None)
         X = Features.join(banks)
@@ -358,7 +359,7 @@ def score(self:FewShotClassifier,
 def review(self:FewShotClassifier)->list: # of dicts: position, picture, label, answer, probability
     """Pictures of `fit` that the others would name otherwise, so that each may be labelled wrongly:
     the answer that it gets when it is hidden, and the probability of its label, the least first"""
-    check_is_fitted(self)
+    self._check_fitted()
     order, rng = self.bank_.order(), np.random.default_rng(self.seed)
     found = self._hidden(self.bank_.take(order), np.arange(len(order)), rng, np.inf, halves=False)
     if found is None: return []                                 # one picture of each class
@@ -404,7 +405,7 @@ def transform(self:FewShotClassifier,
     X, # as for `predict`
 )->np.ndarray: # `(n_pictures, n_features)`
     "The features of each picture as a whole, as the encoder gives them"
-    check_is_fitted(self)
+    self._check_fitted()
     return np.concatenate([bank.whole.cpu().numpy() for bank in self._query(X)])
 
 # %% ../nbs/classify.ipynb #35207db4
@@ -419,8 +420,9 @@ def save(self:FewShotClassifier,
     folder, # made where it does not exist
 )->Path: # the same
     "Writes features, names and settings; no pictures, and not the weights of the encoder"
-    check_is_fitted(self)
+    self._check_fitted()
     folder, encoder, bank = user_path(folder), self.encoder_, self.bank_
+    self.check_settings(isinstance(encoder, FCAM))              # or `load` would refuse it
     if isinstance(encoder, FCAM):
         saved = dict(checksum=weights_checksum(encoder), fcam=encoder.loaded_from)
     else: saved = encoder and encoder.settings()

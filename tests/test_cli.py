@@ -3,7 +3,7 @@ import csv, json, os, shlex, shutil, signal, subprocess, sys, threading, time
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest, torch
+import numpy as np, pytest, torch
 from click.testing import CliRunner
 from PIL import Image, ImageDraw
 
@@ -209,6 +209,18 @@ def test_a_closed_pipe_loses_no_answer(shapes, tmp_path):
     "Results are kept before the table is printed, and what `fit` prints is no reason to stop"
     done = shell(f'fcam_predict {shapes}/support {shapes}/disc.png --figures 0 | head -1', tmp_path)
     assert done.returncode == 0 and not done.stderr and len(done.stdout.splitlines()) == 1, done.stdout + done.stderr
+    assert {'predictions.csv', 'result.json'} <= {file.name for file in (tmp_path/'runs'/'predict').iterdir()}
+
+def test_a_note_loses_no_answer_either(shapes, tmp_path):
+    "Many pictures of another kind: what is said of them comes before the answers are kept"
+    rng = np.random.default_rng(0)
+    for name in 'cross', 'disc': draw_class(tmp_path/'support'/name, name, 8)
+    (tmp_path/'new').mkdir()
+    for i in range(24): Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(tmp_path/'new'/f'{i}.png')
+    done = shell('fcam_predict support new --figures 0 --out whole', tmp_path)
+    assert 'of another kind or of other classes' in done.stdout
+    done = shell('fcam_predict support new --figures 0 | head -1', tmp_path)
+    assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
     assert {'predictions.csv', 'result.json'} <= {file.name for file in (tmp_path/'runs'/'predict').iterdir()}
 
 def test_predict_tells_what_is_doubtful(shapes, here, tmp_path):

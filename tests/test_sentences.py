@@ -44,6 +44,10 @@ at_once = {
     'fcam_predict one photos/a.png --encoder cifar_fs': 'one does not hold two or more folders',
     'fcam_predict photos photos/a.png --encoder cifar_fs --figures -1': 'x>=0',
     'fcam_predict support support/x/1.png --encoder cifar_fs --out support/new': 'among the images',
+    'fcam_predict support support/x/1.png --encoder cifar_fs --check nowhere': "there is no folder 'nowhere'",
+    'fcam_predict support support/x/1.png --encoder cifar_fs --check support/x': 'holds no folders',
+    'fcam_predict support support/x/1.png --encoder cifar_fs --out new/features': 'keeps those of images: change --out',
+    'fcam_predict support support/x/1.png --learn_from_new --rule cosine': '--learn_from_new does not go with --rule',
     'fcam_reproduce ablation --rows 12': 'is no row of ablation',
     'fcam_reproduce ablation --out ~no-such-user/x': 'write the whole path',
 }

@@ -1,5 +1,5 @@
 "What people give that nobody thought of: each is answered, or refused in one sentence, and nothing is lost"
-import json, os, signal, subprocess, sys, time, warnings
+import json, os, pickle, signal, subprocess, sys, time, warnings
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from decimal import Decimal
@@ -10,6 +10,8 @@ import numpy as np, pytest, torch
 from fastai.callback.core import Callback
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
 from torch import nn
 
 from fcam.classify import FewShotClassifier
@@ -750,3 +752,88 @@ def test_marginals_in_single_precision_of_a_cost_in_double():
     for given in (r, c), (r.double(), c.double()):
         assert not said(lambda: sinkhorn(cost, *given, 0.1))
         assert torch.allclose(sinkhorn(cost, *given, 0.1).sum(-1), r.double(), atol=1e-6)
+
+# ---- a trial of the commands, of the page and of scikit-learn's tools
+
+def test_the_candidates_of_fit_stay(tmp_path):
+    "A setting that was changed after `fit` changes neither the classifier nor its copies"
+    x, y = table()
+    clf = features(rule='simpleshot').fit(x, y)
+    before = clf.predict_proba(x)
+    clf.set_params(candidates=1)
+    again = FewShotClassifier.load(clf.save(tmp_path/'saved'))
+    for one in clf, pickle.loads(pickle.dumps(clf)), again: assert np.array_equal(one.predict_proba(x), before)
+    assert again.candidates == 1 and (again.fit(x, y).predict_proba(x) != before).any()
+
+def test_what_load_would_refuse_is_not_saved(tmp_path):
+    clf = features().fit(*table()).set_params(rule='protonet')
+    refused(lambda: clf.save(tmp_path/'saved'), "rule is 'protonet'")
+    assert not (tmp_path/'saved').exists()
+
+def test_one_class_is_not_yet_a_classifier(tmp_path):
+    "What is asked for before a second class names the way; what was embedded is kept"
+    x, y = table()
+    for ask in (lambda o: o.predict(x), lambda o: o.save(tmp_path/'saved'), lambda o: o.review(), lambda o: o.report(), lambda o: o.score(x, y)):
+        refused(lambda: ask(features()), 'nothing is fitted yet', errors=NotFittedError)
+        refused(lambda: ask(features().partial_fit(x[:4], y[:4])), "there is one class, 'a': add another by partial_fit", errors=NotFittedError)
+    clf = features().partial_fit(x[:8], y[:8]).partial_fit(x[8:], y[8:])
+    assert np.array_equal(clf.predict_proba(x), features().fit(x, y).predict_proba(x))
+
+def test_switches_of_numpy_in_a_grid(tmp_path):
+    x, y = table()
+    found = GridSearchCV(features(), dict(whiten=np.array([True, False])), cv=2, error_score='raise').fit(x, y)
+    clf = features(whiten=np.True_, seed=np.int64(1)).fit(x, y)
+    assert found.best_score_ > 0.5 and np.array_equal(FewShotClassifier.load(clf.save(tmp_path/'saved')).predict_proba(x), clf.predict_proba(x))
+
+def test_a_batch_size_that_is_none():
+    clf = small().fit(colours())
+    for wrong in 0, -1: refused(lambda: clf.set_params(batch_size=wrong).predict(colours()['red']), f'batch_size is {wrong}')
+
+def test_the_reason_for_a_large_picture_is_whole(tmp_path):
+    for name, pictures in colours().items():
+        (tmp_path/name).mkdir()
+        for i, one in enumerate(pictures): one.save(tmp_path/name/f'{i}.png')
+    Image.new('1', (20000, 10000)).save(tmp_path/'red'/'large.png')
+    Image.new('RGB', (40, 40)).save(tmp_path/'red'/'cut.png')
+    (tmp_path/'red'/'cut.png').write_bytes(b'no picture')
+    text = said(lambda: small().fit(tmp_path))
+    assert '(200000000 pixels) exceeds limit' in text and 'known format (cut.png)' in text, text
+
+def visit(**changes):
+    from fcam.app.visit import Visit
+    one = Visit()
+    for name, value in changes.items(): setattr(one, name, value)
+    return one
+
+def files_of(folder, names, shift=0):
+    for name, pictures in zip(names, colours(shift=shift).values()):
+        (folder/name).mkdir(parents=True)
+        for i, picture in enumerate(pictures): picture.save(folder/name/f'{i}_{shift}.png')
+    return {name: image_files(folder/name) for name in names}
+
+def test_corrections_to_a_class_called_none_of_these(tmp_path):
+    "Where that answer is never given, a class may have its name"
+    names = 'none of these', 'moss', 'brick'
+    one = visit(none_of_these=0)
+    one.fill(files_of(tmp_path/'a', names), sum(files_of(tmp_path/'b', names, 3).values(), []))
+    one.answer()
+    picture, n = one.new[0], len(one.new)
+    assert one.correct(picture, 'none of these').endswith('5 pictures') and len(one.new) == n - 1 and picture in one.named()['none of these']
+
+def test_lines_of_the_page_learn_where_the_rule_does(tmp_path):
+    names = 'sea', 'moss', 'brick'
+    for rule, there in (('cosine', False), ('auto', True)):
+        one = visit(rule=rule, learn=True)
+        one.fill(files_of(tmp_path/rule/'a', names), sum(files_of(tmp_path/rule/'b', names, 3).values(), []))
+        one.answer()
+        assert (one.clf.unlabelled_ is not None) == ('unlabelled' in one.lines()) == there
+
+def test_a_port_that_is_taken(tmp_path):
+    import socket
+    with socket.socket() as taken:
+        taken.bind(('127.0.0.1', 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = subprocess.run([sys.executable, '-c', 'from fcam.app.command import app_command; app_command()', '--no_browser', '--port', str(port)],
+                              capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode and f'port {port} cannot be used, it may be taken: give another' in done.stderr and 'GRADIO' not in done.stderr, done.stderr

@@ -308,7 +308,8 @@ class _Page:
             self.none = gr.Slider(0, 0.5, 0.05, step=0.01, label='None of these: share of pictures '
                                   'of the classes that may get this answer (0: it is never given)')
             self.learn = gr.Checkbox(False, label='Learn from the new pictures, without labels: '
-                'helps with one or two pictures of each class, from ten new ones on')
+                'helps with one or two pictures of each class, from ten new ones on, where the rule '
+                'is auto')
         with gr.Accordion('What misleads', open=False, elem_id='misleads'):
             self.look = gr.Button('Which pictures of the classes mislead?', size='md')
             self.wrong = gr.Gallery(label='Pictures that the others take for another class',
@@ -433,10 +434,13 @@ def launch_page(
     "Serves the page, to this computer only unless another `host` is given"
     local, token = host in ('127.0.0.1', 'localhost', '::1'), secrets.token_urlsafe(24)
     door = Middleware(_Door, token=token, hosts=_here if local else ())
-    page.launch(server_name=host, server_port=port, share=False, inbrowser=False, css=_css,
+    try: page.launch(server_name=host, server_port=port, share=False, inbrowser=False, css=_css,
         prevent_thread_lock=True, quiet=True, inline=False, footer_links=['settings'],
         max_file_size='1gb', app_kwargs=dict(middleware=[door]),
         _frontend=False)   # or it gives a busy computer 3 s, and then advises to share the page
+    except OSError as e:
+        if port is None: raise
+        raise ValueError(f'port {port} cannot be used, it may be taken: give another') from e
     address = f'{page.local_url}?token={token}'
     if open_browser: webbrowser.open(address)
     whom = 'for this computer only' if local else (f'for everybody who reaches this computer under '

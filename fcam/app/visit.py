@@ -216,7 +216,7 @@ def correct(self:Visit,
     "Moves a new picture to a class, by `partial_fit` where the classifier can keep what it has"
     k, row, clf = self.new.index(picture), None, self.clf
     before = clf, dict(vars(clf)), self.bank, [*self.new], {*self.checked}, {**self.by_hand}
-    if name == clf.none_label_: self.checked.add(picture)
+    if name == clf.none_label_ and clf.threshold_ is not None: self.checked.add(picture)
     else:
         row = self.rows[self.row_names().index(name)]          # the first of that name
         if self.none_of_these and not clf.none_of_these: self.clf = None    # it may be learned now
@@ -279,7 +279,7 @@ def lines(self:Visit)->str:
     share = self.clf and self.clf.none_of_these
     none = f', none_of_these={share}' if share else ''
     cells = '' if self.cells == 5 else f', cells={self.cells}'
-    new = ", unlabelled='sorted'"*self.learn
+    new = ", unlabelled='sorted'"*(self.learn and self.rule == 'auto')
     return ('from fcam.classify import FewShotClassifier\n'
             f"clf = FewShotClassifier({self.encoder!r}, rule={self.rule!r}{cells}{none})"
             f".fit('classes'{new})\n"

@@ -16,6 +16,7 @@ from fastcore.basics import patch
 from PIL.Image import Image
 from scipy.special import expit, logit, softmax
 from scipy.stats import beta, norm
+from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from .features import Features
@@ -39,6 +40,12 @@ class FittedRule:
     "Labelled features and the rule that classifies by them, with its temperature and threshold"
     rule, whiten, candidates, none_of_these = 'auto', None, None, None     # settings
     seed, verbose = 0, False
+    def _check_fitted(self):
+        "`NotFittedError` while there are no pictures of two classes"
+        if hasattr(self, 'rule_'): return
+        names = [*getattr(self, 'classes_', ())]
+        raise NotFittedError(f'there is one class, {str(names[0])!r}: add another by partial_fit'
+                             if names else 'nothing is fitted yet: call fit before')
     def check_settings(self,
         trained:bool, # whether the encoder was trained with the metric, for structured FC
     ):
@@ -62,7 +69,8 @@ class FittedRule:
         self.score_temperature_ = getattr(encoder, 'score_temperature', None)
         auto, parts = self.rule == 'auto', bank.local.shape[1] > 1
         self.rule_ = ('whole_and_parts' if parts else 'cosine') if auto else self.rule
-        self.whiten_ = auto if self.whiten is None else self.whiten
+        self.whiten_ = auto if self.whiten is None else bool(self.whiten)
+        self.candidates_ = self.candidates
         vars(self).update(found or {})
         self.unlabelled_ = unlabelled
         self.scores_ = self.class_scores(bank)
@@ -86,7 +94,7 @@ class FittedRule:
     )->ClassScores: # called with a `Features`
         "What scores pictures by rule and settings of this classifier"
         rule = rule_by(self.rule_, self.metric_, self.sfc_)
-        return ClassScores(rule, support, self.candidates, self.whiten_, n_draws, self._centred(),
+        return ClassScores(rule, support, self.candidates_, self.whiten_, n_draws, self._centred(),
                            self.unlabelled_)
     def answers(self,
         banks, # of new pictures, one or more
@@ -228,6 +236,7 @@ def _find(self:FittedRule, groups):
 @patch
 def report(self:FittedRule)->str: # lines: of the answers, of `none_of_these`
     "How far the answers can be trusted"
+    self._check_fitted()
     found, n = self.estimate_, len(self.bank_.labels)
     if found is None: return ('how many new pictures are named rightly cannot be said: '
                               'fit two pictures of a class, or better five')
@@ -278,7 +287,7 @@ def compare(self:FittedRule,
     rows, # positions in `bank_` of the `k` pictures that it is compared with
 )->tuple: # similarities `(k,)`, and what each pair of parts adds to them `(k, n, m)`
     "Matches the parts of a picture with those of others by the metric, at any rule"
-    if not hasattr(self, 'rule_'): raise ValueError('nothing is fitted yet: call fit before')
+    self._check_fitted()
     metric, sets = self.metric_, self.bank_.local[rows]
     if not hasattr(metric, 'transport'): metric = cell_metric(query.whole.shape[1])
     scores, plans, _ = metric.transport(query.local, sets)
@@ -312,7 +321,7 @@ def explain(self:FittedRule,
 ): # a Matplotlib figure
     "The answer, and parts that match in pictures of two classes; `ValueError` for features alone"
     check_count('n_pictures', n_pictures)
-    if not hasattr(self, 'rule_'): raise ValueError('nothing is fitted yet: call fit before')
+    self._check_fitted()
     if self.encoder_ is None: raise ValueError(
         'features have no parts to be shown: give FewShotClassifier an encoder, and fit pictures')
     from fcam.core.plots import drawable, plot_decision        # Matplotlib takes half a second

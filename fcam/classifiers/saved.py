@@ -20,8 +20,8 @@ from safetensors.torch import load
 from ..core.files import check_regular, save_tensors, write_json
 
 # %% ../../nbs/classifiers/saved.ipynb #5a7ed006
-found_names = ('rule_', 'whiten_', 'temperature_', 'threshold_', 'unknown_caught_', 'estimate_',
-               'none_label_', 'exponent_')                     # what `fit` finds and `save` keeps
+found_names = ('rule_', 'whiten_', 'candidates_', 'temperature_', 'threshold_', 'unknown_caught_',
+               'estimate_', 'none_label_', 'exponent_')        # what `fit` finds and `save` keeps
 _ours = re.compile(r'\.*features(-[0-9a-f]{16})?\.safetensors(\.part)?')
 _damages = (ArithmeticError, AttributeError, LookupError, RuntimeError, SafetensorError, TypeError,
             ValueError)

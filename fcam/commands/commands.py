@@ -238,7 +238,9 @@ def fcam_predict(
     words = given_options(options | dict(support=support, images=images, encoder=encoder))
     if precision and names_encoder(encoder): raise ValueError(
         f'--precision does not go with {encoder}')
-    from fcam.images.folders import class_folders, existing_folder, image_files
+    if learn_from_new and rule: raise ValueError('--learn_from_new does not go with --rule: it '
+        'helps by whitened features, which the default rule has')
+    from fcam.images.folders import class_files, class_folders, existing_folder, image_files
     within = class_folders(existing_folder(user_path(support), 'give one with class folders'))
     if len(within) < 2:
         below = f': give {within[0]}' if within and class_folders(within[0]) else ''
@@ -246,6 +248,12 @@ def fcam_predict(
     for path in map(user_path, images):
         paths += image_files(path, left_out) if path.is_dir() else [path]
     check_out(words)
+    if out and Path(out).name == 'features': raise ValueError(
+        'a folder called features keeps those of images: change --out')
+    if check:                                                   # now, and not after the work
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            class_files(user_path(check))
     clf, notes = _fit(paths, left_out, **words)
     if before: notes.append(f'the encoder has become an option: --encoder {encoder}')
     with results_folder(out, 'runs/predict') as folder:
@@ -312,9 +320,11 @@ def _predict(clf, paths, folder, words, notes):
         classes=clf.classes_.tolist())
     for note in filter(None, notes): log.line(note)
     if 'review' in words: _say_review(clf, log)
-    bank = clf.embed(paths, broken=broken)                      # the others get their answers
+    with redirect_stdout(log):                                  # which heeds that a pipe closes
+        bank = clf.embed(paths, broken=broken)                  # the others get their answers
+        answers = clf.predict(bank, return_proba=True)
     readable = [path for i, path in enumerate(paths) if i not in broken]
-    for path, label, probs in zip(readable, *clf.predict(bank, return_proba=True)):
+    for path, label, probs in zip(readable, *answers):
         shares = {f'p({name})': round(p, 4) for name, p in zip(clf.classes_, probs.tolist())}
         rows.append(dict(image=str(path), label=str(label), probability=round(max(probs), 3))
                     | shares)
