@@ -308,8 +308,8 @@ class _Page:
             self.none = gr.Slider(0, 0.5, 0.05, step=0.01, label='None of these: share of pictures '
                                   'of the classes that may get this answer (0: it is never given)')
             self.learn = gr.Checkbox(False, label='Learn from the new pictures, without labels: '
-                'helps with one or two pictures of each class, from ten new ones on, where the rule '
-                'is auto')
+                'helps with one or two pictures of each class, from ten new ones on, where the '
+                'rule is auto')
         with gr.Accordion('What misleads', open=False, elem_id='misleads'):
             self.look = gr.Button('Which pictures of the classes mislead?', size='md')
             self.wrong = gr.Gallery(label='Pictures that the others take for another class',
