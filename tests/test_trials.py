@@ -837,3 +837,13 @@ def test_a_port_that_is_taken(tmp_path):
         done = subprocess.run([sys.executable, '-c', 'from fcam.app.command import app_command; app_command()', '--no_browser', '--port', str(port)],
                               capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert done.returncode and f'port {port} cannot be used, it may be taken: give another' in done.stderr and 'GRADIO' not in done.stderr, done.stderr
+
+def test_figures_of_an_earlier_run_are_no_new_pictures(tmp_path):
+    "Results that lie beside the pictures are left out and named, and a table alone is none"
+    for name in '1.png', 'runs/predict/001-1.png', 'own/2.png':
+        (tmp_path/name).parent.mkdir(parents=True, exist_ok=True)
+        picture(0).save(tmp_path/name)
+    for name in 'runs/predict/predictions.csv', 'runs/predict/result.json', 'own/predictions.csv': (tmp_path/name).write_text('{}')
+    found = image_files(tmp_path, left_out := {})
+    assert [o.name for o in found] == ['1.png', '2.png']
+    assert [o.name for o in left_out['that are results of fcam_predict']] == ['001-1.png', 'predictions.csv', 'result.json']

@@ -55,10 +55,12 @@ def image_files(
     if any(o.suffix.lower() in heic for o in files):
         from fcam.images.pixels import known_formats        # torch and Pillow, only for these
         if 'HEIF' in known_formats(): known = _SUFFIXES | set(heic)
-    kept = []
+    tables = (file.parent for file in files if file.name == 'predictions.csv')
+    kept, written = [], {path for path in tables if (path/'result.json').is_file()}
     for file in sorted(files):
         suffix, reason = file.suffix.lower(), 'of other kinds'
         if file.exists() and not file.is_file(): reason = 'that are no files but pipes or devices'
+        elif file.parent in written: reason = 'that are results of fcam_predict'
         elif suffix in known: reason = None
         elif suffix in heic:
             reason = None if _is_jpeg(file) else 'in HEIC: convert them, or install pillow-heif'
