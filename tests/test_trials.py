@@ -3,6 +3,7 @@ import json, os, pickle, signal, subprocess, sys, time, warnings
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from unicodedata import normalize
 
@@ -827,6 +828,7 @@ def test_lines_of_the_page_learn_where_the_rule_does(tmp_path):
         one.answer()
         assert (one.clf.unlabelled_ is not None) == ('unlabelled' in one.lines()) == there
 
+@pytest.mark.skipif(find_spec('gradio') is None, reason='the page needs gradio')
 def test_a_port_that_is_taken(tmp_path):
     import socket
     with socket.socket() as taken:
