@@ -184,6 +184,10 @@ def after_loss(self:FeatureCalibration):
     from the labels of their images"""
     if self.target == 'teacher':
         soft = self.soft_loss_func(self._student, self._teacher)
+        if not isinstance(soft, torch.Tensor) or soft.numel() != 1: raise ValueError(
+            f'soft_loss_func gives a {type(soft).__name__} {tuple(getattr(soft, "shape", ()))}: '
+            'wanted is a tensor with one element')
+        soft = soft.reshape(()).to(self.learn.loss_grad.dtype)
         self.learn.loss_grad = self.learn.loss_grad + self.soft_weight*soft
         self._soft_sum,self._n_soft = self._soft_sum + maybe_gather(soft.detach()),self._n_soft + 1
     elif self.target == 'label':

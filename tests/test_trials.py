@@ -848,3 +848,121 @@ def test_figures_of_an_earlier_run_are_no_new_pictures(tmp_path):
     found = image_files(tmp_path, left_out := {})
     assert [o.name for o in found] == ['1.png', '2.png']
     assert [o.name for o in left_out['that are results of fcam_predict']] == ['001-1.png', 'predictions.csv', 'result.json']
+
+# ---- a researcher's trial: data and splits, results, extensions
+
+def class_pictures(folder, names, n=6):
+    for k, name in enumerate(names):
+        (folder/name).mkdir(parents=True)
+        for i in range(n): picture(100*k + i).save(folder/name/f'{i}.png')
+
+def train(**options):
+    from fcam.commands.commands import fcam_train
+    return fcam_train(preset='tiny', quiet=True, **{'set': ['n_valid=5'], **options})
+
+def test_a_class_folder_that_is_gone_changes_no_split(tmp_path, monkeypatch):
+    "The run's own split holds: nothing is measured on, or trained with, classes that were divided anew"
+    from fcam.commands.commands import fcam_eval
+    monkeypatch.chdir(tmp_path)
+    names = [f'c{i}' for i in range(9)]
+    class_pictures(tmp_path/'own', names)
+    (tmp_path/'split.json').write_text(json.dumps(dict(train=names[:5], valid=names[5:7], test=names[7:])))
+    train(data='own', splits='split.json', out='run')
+    os.rename('own/c8', 'own/other')
+    for call in (lambda: fcam_eval('run', n_episodes=3), lambda: fcam_train_again('run')):
+        refused(call, '1 classes of the split are not among', "'c8'")
+    os.rename('own/other', 'own/c8')
+    fcam_eval('run', n_episodes=3, out='found')
+    assert json.loads(Path('found/result.json').read_text())['data']['classes']['test'] == names[7:]
+
+def fcam_train_again(run):
+    from fcam.commands.commands import fcam_train
+    return fcam_train(config=f'{run}/result.json', out='again', quiet=True)
+
+def test_results_become_no_class(tmp_path, monkeypatch):
+    "Neither fcam_eval within the folder of its data, which it does not name, nor fcam_reproduce"
+    from fcam.commands.commands import fcam_eval
+    from fcam.paper.reproduce import fcam_reproduce
+    monkeypatch.chdir(tmp_path)
+    class_pictures(tmp_path/'own', [f'c{i}' for i in range(9)])
+    train(data='own', out='run')
+    before = sorted(os.listdir('own'))
+    monkeypatch.chdir(tmp_path/'own')
+    refused(lambda: fcam_eval('../run', n_episodes=3), 'among the images', '--out')
+    for out in None, '../own/rep': refused(lambda: fcam_reproduce('divergence', data='.', size='tiny', out=out), 'among the images', '--out')
+    assert sorted(os.listdir('.')) == before
+
+@pytest.mark.parametrize('text, words', [
+    ('5', 'is no object'), ('null', 'is no object'), ('['*100_000, 'is not JSON'),
+    ('{"train": ["a"], "valid": null, "test": ["b"]}', "no list of class names for 'valid'"),
+    ('{"train": ["a"], "valid": "b", "test": ["c"]}', "no list of class names for 'valid'"),
+    ('{"train": ["a"], "valid": {"b": ["0.png"]}, "test": ["c"]}', "no list of class names for 'valid'"),
+    *((json.dumps(dict(train=['a'], valid=['b', name], test=['c'])), repr(name)) for name in ('', '.', 'c/', '/c', 'x/../c', 'x//c', '..'))])
+def test_splits_that_are_none(tmp_path, text, words):
+    from fcam.images.folders import read_split
+    (tmp_path/'split.json').write_text(text)
+    refused(lambda: read_split(tmp_path/'split.json'), 'split.json', words)
+
+def tiny_learner(tmp_path, **settings):
+    from fcam.data import FewShotData
+    from fcam.learner import fcam_learner
+    names = [f'c{i}' for i in range(9)]
+    class_pictures(tmp_path/'own', names)
+    return fcam_learner(FewShotData.from_folder(tmp_path/'own'), preset='tiny', seed=0, n_valid=5, device='cpu', **settings)
+
+def test_soft_losses_of_ones_own(tmp_path):
+    "One in another precision is added in that of the loss, and its mean is exact; what is no loss is named"
+    learn = tiny_learner(tmp_path, precision='bfloat16', pretrain_iters=300, bs=4)
+    learn.pretrain(soft_loss_func=lambda student, teacher: (student - student).sum() + 0.2)
+    assert learn.history[-1]['soft_loss'] == pytest.approx(0.2, abs=1e-3)
+    for k, found in enumerate((lambda student: student.double().pow(2).mean(), lambda student: student.pow(2).mean()[None])):
+        learn = tiny_learner(tmp_path/str(k), precision='float32')
+        learn.pretrain(soft_loss_func=lambda student, teacher: found(student))
+        assert learn.history[-1]['soft_loss'] > 0
+    for k, wrong in enumerate((lambda student: student, lambda student: 1., lambda student: None, lambda student: (student.mean(),))):
+        learn = tiny_learner(tmp_path/f'wrong {k}', precision='float32')
+        with pytest.raises(ValueError, match='soft_loss_func gives .* one element'): learn.pretrain(soft_loss_func=lambda student, teacher: wrong(student))
+
+def test_scores_of_another_shape():
+    "A metric or a rule that forgets a dimension would be as good as chance, without a word"
+    from fcam.classifiers.rules import OfMetric, Rule
+    class One(nn.Module):
+        def forward(self, query, proto): return query.mean((-1, -2))[..., None]
+    class Table(Rule):
+        def scores(self, support, query): return query.mean((-1, -2)).numpy()
+    sets = torch.randn(2, 3, 1, 4, 5), torch.randn(2, 7, 4, 5)
+    for rule in OfMetric(One()), Table(): refused(lambda: rule(*sets), type(rule).__name__, '(tasks, n_query, n_way), here (2, 7, 3)')
+
+def test_names_that_are_taken():
+    from fcam.classifiers.rules import Rule, register
+    from fcam.metric import AdaptiveMetric
+    from fcam.model import saved_kinds
+    from fcam.training.stages import register_metric
+    for name in 'metric', 'whole_and_parts', 'structured_fc', None: refused(lambda: register(name), repr(name))
+    refused(lambda: register('other')(nn.Linear), 'no class derived from Rule')
+    assert 'other' not in Rule.by_name
+    mine = type('AdaptiveMetric', (nn.Module,), dict(settings=lambda self: {}))
+    refused(lambda: register_metric(mine), 'another name')
+    refused(lambda: register_metric(type('Without', (nn.Module,), {})), 'settings()')
+    refused(lambda: register_metric(AdaptiveMetric(8)), 'settings()')
+    assert saved_kinds['metric']['AdaptiveMetric'] is AdaptiveMetric and 'Without' not in saved_kinds['metric']
+
+def test_experiments_that_cannot_be_run():
+    "Before anything is trained"
+    from fcam.paper.experiments import Claim, Experiment, Row
+    refused(lambda: Row('a', stage='warmup'), 'warm-up')
+    refused(lambda: Row('a', tested_on='mars'), 'other')
+    refused(lambda: Experiment('mine', 'c', 'p', (Row('a'), Row('a', rule='cosine')), ()), 'share a name')
+    refused(lambda: Experiment('mine', 'c', 'p', (Row('a'), Row('b')), (Claim('a', 'z'),)), "'z'")
+
+def test_a_record_names_the_source_that_measured(tmp_path):
+    "Numbers that were there keep the digest of the code that computed them"
+    from fcam.paper.reproduce import fcam_reproduce
+    options = dict(size='tiny', seeds=1, rows=['1'], out=str(tmp_path), quiet=True)
+    fcam_reproduce('tsne', **options)
+    record, (file,) = tmp_path/'tsne-glyphs-tiny.json', (tmp_path/'measured').iterdir()
+    measured = json.loads(file.read_text())
+    assert json.loads(record.read_text())['source'] == measured['source']
+    write_json(file, **measured | dict(source='0123456789abcdef'))
+    fcam_reproduce('tsne', **options)
+    assert json.loads(record.read_text())['source'] == '0123456789abcdef'

@@ -50,10 +50,16 @@ class Rule(nn.Module):
             sets = tasks(support, *support.shape[-4:]), tasks(query, *query.shape[-3:])
             if all(map(fine, sets)):
                 parts = zip(*(x.split(self.at_once) for x in sets))
-                scores = torch.cat([self.scores(*part) for part in parts])
+                scores = torch.cat([self._checked(*part) for part in parts])
                 if fine(scores): return scores.reshape(*lead, *scores.shape[-2:])
         raise ValueError(f'{self.label} has scores that are not finite: look for a NaN or an '
                          'overflow in the features')
+    def _checked(self, support, query):
+        scores, wanted = self.scores(support, query), (*query.shape[:2], support.shape[1])
+        if isinstance(scores, Tensor) and scores.shape == wanted: return scores
+        shape = tuple(getattr(scores, 'shape', ()))
+        raise ValueError(f'{self.label} gives scores as a {type(scores).__name__} {shape}: wanted '
+                         f'is a tensor (tasks, n_query, n_way), here {wanted}')
     def scores(self,
         support:Tensor, # `(tasks, n_way, n_shot, n, n_features)`
         query:Tensor, # `(tasks, n_query, m, n_features)`
@@ -89,8 +95,13 @@ class Rule(nn.Module):
 def register(
     name:str, # such as 'simpleshot'; a rule that had it before is replaced
 ): # decorator of a class derived from `Rule`
-    "Decorator that gives a rule the name by which `named_rule` makes it"
+    "Decorator that gives a rule its name for `named_rule`; `ValueError` for one of a metric's"
+    taken = 'metric', 'whole_and_parts', 'structured_fc', 'own'
+    if not isinstance(name, str) or name in taken:
+        raise ValueError(f'{name!r} is no name for a rule: {", ".join(taken)} are of metrics')
     def named(cls):
+        if not (isinstance(cls, type) and issubclass(cls, Rule)):
+            raise ValueError(f'{cls!r:.80} is no class derived from Rule')
         Rule.by_name[name], cls.name = cls, name
         return cls
     return named

@@ -13,8 +13,8 @@ from contextlib import nullcontext, redirect_stdout
 from dataclasses import fields, replace
 from pathlib import Path
 
-from .options import check_out, command_line, data_and_presets, data_options
-from .options import described_rules, given_options, listing, load_data
+from .options import check_out, check_place, command_line, data_and_presets
+from .options import data_options, described_rules, given_options, listing, load_data
 from .options import make_command, names_encoder
 from .options import option_limits, options_as_before, setting_values, single_settings
 from ..core.files import cell_text, results_folder, shown_path, user_path
@@ -151,6 +151,7 @@ def _evaluate(options):
     benchmark = fcam.info.get('benchmark') or 'a folder that it does not name'
     source = fcam.info.get('source') or dict(data=benchmark)
     options = options_as_before(options, source, fcam.classes, owner)
+    check_place(options)                                        # with the data of before
     cut = {name: options[name] for name in ('n_patches', 'crops') if name in options}
     if cut: _, fcam.patches = fcam.sets(None, **cut)
     name = user_path(options['data']).resolve().name or 'data'

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['benchmarks', 'option_limits', 'prepare_process', 'make_command', 'described_rules', 'listing', 'check_data',
-           'load_data', 'names_encoder', 'given_options', 'check_out', 'data_options', 'command_line',
+           'load_data', 'names_encoder', 'given_options', 'check_out', 'check_place', 'data_options', 'command_line',
            'options_as_before', 'single_settings', 'data_and_presets', 'setting_values']
 
 # %% ../../nbs/commands/options.ipynb #a6c57254
@@ -223,8 +223,15 @@ def check_out(
 ):
     "`ValueError` where the folder for the results holds anything, or would become a class"
     if 'out' in options and os.environ.get('RANK', '0') == '0': new_folder(options['out'], line)
+    check_place(options)
+
+def check_place(
+    options:dict, # that were given
+):
+    "`ValueError` where the folder for the results lies among images, of which it would be a class"
     out = user_path(options.get('out', 'runs')).resolve()
-    sources = [options.get('data'), options.get('support'), *options.get('images', [])]
+    sources = [options.get(name) for name in ('data', 'support', 'other')]
+    sources += options.get('images', [])
     for given in filter(None, sources) if 'resume' not in options else ():
         folder = user_path(given).resolve()
         in_sets = (folder/'train').is_dir() or not folder.is_dir()
@@ -264,7 +271,8 @@ def options_as_before(
     owner:str, # whose data they were, for messages
 )->dict: # with data and split
     "The options with the data and split of before; `FileNotFoundError` where they are gone"
-    if 'data' not in options:
+    own = 'data' not in options
+    if own:
         options = {k: v for k, v in source.items() if k not in ('splits', 'split_seed')} | options
         name = 'path' if options['data'] in benchmarks else 'data'
         if name in options and not Path(options[name]).is_dir(): raise FileNotFoundError(
@@ -272,7 +280,7 @@ def options_as_before(
     if options['data'] in benchmarks or {'splits', 'split_seed'} & options.keys(): return options
     folder, names = user_path(options['data']), set().union(*classes.values())
     there = {path.name for pattern in ('*/', '*/*/') for path in folder.glob(pattern)}
-    if not names or not names <= there: return options         # other data
+    if not names or not (own or names <= there): return options         # other data
     same = {name: source[name] for name in ('size', 'skip_broken') if name in source}
     return same | options | dict(splits=classes)
 

@@ -125,14 +125,21 @@ def read_split(
             f'splits {str(splits)!r} is neither a JSON file nor one of {", ".join(_SPLITS)}')
         where = f'the split file {str(path)!r}'
         try: split = json.loads(path.read_bytes())
-        except ValueError as e: raise ValueError(f'{where} is not JSON: {e}') from None
+        except (ValueError, RecursionError) as e:
+            raise ValueError(f'{where} is not JSON: {e}') from None
+    if not isinstance(split, dict): raise ValueError(f'{where} is no object of lists of classes')
     res = {}
     for name in _SETS:
         found = [split[k] for k in split if _set_name(k) == name]
         if len(found) != 1: raise ValueError(f'{where} needs one list of classes for {name!r}')
-        names = found[0]['fine_names'] if isinstance(found[0], dict) else found[0]   # as of FC100
+        names = found[0].get('fine_names') if isinstance(found[0], dict) else found[0] # of FC100
+        if not isinstance(names, (list, tuple, set)):
+            raise ValueError(f'{where} has no list of class names for {name!r}')
         names = sorted(names) if isinstance(names, set) else names          # always in one order
         res[name] = list(map(str, names))
+        for one in res[name]:
+            if {'', '.', '..'} & {*one.split('/')}: raise ValueError(
+                f'{where} has {one!r} among its classes: give names of folders')
     check_disjoint(res, f'in {where}, ')
     return res
 

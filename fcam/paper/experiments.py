@@ -34,6 +34,8 @@ class Row:
     student:bool=False # after calibration the student, in place of the teacher
     def __post_init__(self):
         for name in self.test: check_choice(f'test of {self.name}', name, _test_settings)
+        check_choice(f'stage of {self.name}', self.stage, stages)
+        check_choice(f'tested_on of {self.name}', self.tested_on, ('data', 'other'))
 
 # %% ../../nbs/paper/experiments.ipynb #8e317fa3
 class Claim(NamedTuple):
@@ -76,6 +78,11 @@ class Experiment:
     shots:tuple=(1, 5) # K of the columns of an accuracy
     n_seeds:int=3 # trainings; 8 where a claim is to be decided
     note:str='' # what a reader must know besides
+    def __post_init__(self):
+        names = [row.name for row in self.rows]
+        if len({*names}) < len(names): raise ValueError(f'rows of {self.name} share a name')
+        for claim in self.claims:
+            for name in (claim.better, claim.than): check_choice(f'row of {claim}', name, names)
     def row(self,
         name:str, # of one of the rows
     )->Row:

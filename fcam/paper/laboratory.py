@@ -247,8 +247,10 @@ def measured(self:Laboratory,
         found = measures[row.measure](self, row, seed, shots)
         values = {column: torch.as_tensor(o).tolist() for column, o in found.items()}
         file.parent.mkdir(parents=True, exist_ok=True)
+        modules = [path.read_text(encoding='utf-8')            # where a commit is a clone's
+                   for path in sorted(Path(fcam.__file__).parent.rglob('*.py'))]
         write_json(file, row=row.name, seed=seed, measure=row.measure, fcam=fcam.__version__,
-                   seconds=round(time.time() - start, 1), values=values)
+                   source=digest(*modules), seconds=round(time.time() - start, 1), values=values)
     values = json.loads(file.read_text())['values']
     return {column: torch.tensor(o, dtype=torch.float64) for column, o in values.items()}
 

@@ -10,14 +10,13 @@ import json
 import re
 from dataclasses import asdict
 from datetime import datetime
-from pathlib import Path
 
-import fcam
+from ..core.checks import check_choice
 from ..core.files import write_file, write_json
-from .experiments import digest, encoder_of, Experiment, holm, mean_interval
+from .experiments import encoder_of, Experiment, holm, mean_interval
 from .experiments import paired_difference, training_of, transport_rules
 from .experiments import verdict, verdict_text
-from .laboratory import Laboratory, read_training
+from .laboratory import Laboratory, measures, read_training
 from ..runs.record import machine
 from ..training.presets import stages
 
@@ -34,7 +33,9 @@ class Report:
     ):
         self.lab, self.experiment, self.size, self.more = lab, experiment, size, more
         self.seeds, self.values = [*range(n_seeds or experiment.n_seeds)], {}
+        self.sources = set() # digests of the source that measured what is reported
         wanted = [row for row in experiment.rows if not rows or row.name in rows]
+        for row in wanted: check_choice(f'measure of {row.name}', row.measure, measures)
         self.left_out = [row.name for row in wanted if row.tested_on not in lab.data]
         def encoder(row): return encoder_of(row, training_of(row, lab.preset, 0))
         encoders = [encoder(row) for row in wanted]            # rows of one follow each other
@@ -79,8 +80,6 @@ class Report:
         parts = {part['folder']: part for row in rows for part in row['trainings']}.values()
         seconds = sum(part['seconds'] for part in parts) + sum(row['seconds'] for row in rows)
         done = min((len(o) for o in self.values.values()), default=0)
-        modules = [path.read_text(encoding='utf-8')            # where a commit is a clone's
-                   for path in sorted(Path(fcam.__file__).parent.rglob('*.py'))]
         return dict(experiment=one.name, claim=one.claim, place=one.place, note=one.note,
             claims=claims, rows=rows, equal_rows=_equal_rows(self.values),
             left_out=self.left_out, paper_on=source, size=self.size,
@@ -88,7 +87,7 @@ class Report:
             settings=lab.preset.settings(), data={k: str(v) for k, v in lab.data.items()},
             fingerprints=lab.fingerprints,
             precision=', '.join(sorted({part['precision'] for part in parts})),
-            machine=machine(lab.device), source=digest(*modules),
+            machine=machine(lab.device), source=', '.join(sorted(self.sources)),
             seconds=round(seconds, 1),
             date=datetime.now().astimezone().isoformat(timespec='seconds')) | self.more
 
@@ -115,8 +114,9 @@ def _row_result(report, row, paper):
             trainings.append(dict(folder=place.parts[-3], seed=seed, seconds=known['seconds'],
                                   precision=known['facts']['precision'], kept=kept))
             training = training.start
-        file = lab.measurement_file(row, seed, report.experiment.shots)
-        seconds += json.loads(file.read_text())['seconds']
+        file = json.loads(lab.measurement_file(row, seed, report.experiment.shots).read_text())
+        seconds += file['seconds']
+        report.sources.add(file.get('source', 'not known'))
     return dict(name=row.name, stage=row.stage, student=row.student, rule=row.rule,
                 measure=row.measure, test=row.test,
                 settings={name: str(value) for name, value in row.settings.items()},

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from joblib import delayed, Parallel
 
-from ..commands.options import command_line, given_options, listing, load_data, make_command
-from ..commands.options import option_limits, prepare_process, single_settings
+from ..commands.options import check_place, command_line, given_options, listing
+from ..commands.options import load_data, make_command, option_limits
+from ..commands.options import prepare_process, single_settings
 from ..core.files import shown_path, user_path
 from .claims import experiments
 from ..training.presets import choose_preset, presets
@@ -109,6 +110,7 @@ def _reports(options):
     from fcam.runs.record import named_device, RunLog
     device, precision = named_device(options.get('device')), options.get('precision', 'auto')
     check_precision(precision, device)
+    check_place(options)
     out.mkdir(parents=True, exist_ok=True)
     log = RunLog(out/'log.txt', quiet='quiet' in options)
     data, other = _load(options, names, log)

@@ -52,7 +52,14 @@ from .presets import metric_names, Preset, stages
 def register_metric(
     kind, # class of metrics: `kind(n_features)`, with `forward(query, proto)` and `settings()`
 ): # the class
-    "Makes a class of metrics known by its name to `Preset` and to saved models; a decorator"
+    """Makes a class of metrics known by its name to `Preset` and to saved models; a decorator;
+    `ValueError` for what is none, or has the name of one of the package"""
+    if not (isinstance(kind, type) and callable(getattr(kind, 'settings', None))):
+        name = getattr(kind, '__name__', f'a {type(kind).__name__}')
+        raise ValueError(f'{name} is no class of metrics with a method settings()')
+    known = saved_kinds['metric'].get(kind.__name__)
+    if known is not kind and getattr(known, '__module__', '').startswith('fcam.'):
+        raise ValueError(f'fcam has a metric {kind.__name__}: give yours another name')
     if kind.__name__ not in metric_names: metric_names.append(kind.__name__)
     saved_kinds['metric'][kind.__name__] = kind
     return kind
