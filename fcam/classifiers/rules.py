@@ -95,7 +95,7 @@ class Rule(nn.Module):
 def register(
     name:str, # such as 'simpleshot'; a rule that had it before is replaced
 ): # decorator of a class derived from `Rule`
-    "Decorator that gives a rule its name for `named_rule`; `ValueError` for one of a metric's"
+    "Decorator that gives a rule its name for `named_rule`; `ValueError` for a name that is taken"
     taken = 'metric', 'whole_and_parts', 'structured_fc', 'own'
     if not isinstance(name, str) or name in taken:
         raise ValueError(f'{name!r} is no name for a rule: {", ".join(taken)} are of metrics')
