@@ -133,8 +133,8 @@ def read_split(
         found = [split[k] for k in split if _set_name(k) == name]
         if len(found) != 1: raise ValueError(f'{where} needs one list of classes for {name!r}')
         names = found[0].get('fine_names') if isinstance(found[0], dict) else found[0] # of FC100
-        if not isinstance(names, (list, tuple, set)):
-            raise ValueError(f'{where} has no list of class names for {name!r}')
+        if isinstance(names, (str, dict)) or not hasattr(names, '__iter__'): raise ValueError(
+            f'{where} has no list of class names for {name!r}')
         names = sorted(names) if isinstance(names, set) else names          # always in one order
         res[name] = list(map(str, names))
         for one in res[name]:
