@@ -903,24 +903,17 @@ def test_splits_that_are_none(tmp_path, text, words):
     (tmp_path/'split.json').write_text(text)
     refused(lambda: read_split(tmp_path/'split.json'), 'split.json', words)
 
-def tiny_learner(tmp_path, **settings):
-    from fcam.data import FewShotData
-    from fcam.learner import fcam_learner
-    names = [f'c{i}' for i in range(9)]
-    class_pictures(tmp_path/'own', names)
-    return fcam_learner(FewShotData.from_folder(tmp_path/'own'), preset='tiny', seed=0, n_valid=5, device='cpu', **settings)
-
-def test_soft_losses_of_ones_own(tmp_path):
+def test_soft_losses_of_ones_own():
     "One in another precision is added in that of the loss, and its mean is exact; what is no loss is named"
-    learn = tiny_learner(tmp_path, precision='bfloat16', pretrain_iters=300, bs=4)
+    learn = tiny_learner(precision='bfloat16', pretrain_iters=300, bs=4)
     learn.pretrain(soft_loss_func=lambda student, teacher: (student - student).sum() + 0.2)
     assert learn.history[-1]['soft_loss'] == pytest.approx(0.2, abs=1e-3)
-    for k, found in enumerate((lambda student: student.double().pow(2).mean(), lambda student: student.pow(2).mean()[None])):
-        learn = tiny_learner(tmp_path/str(k), precision='float32')
+    for found in (lambda student: student.double().pow(2).mean(), lambda student: student.pow(2).mean()[None]):
+        learn = tiny_learner(precision='float32')
         learn.pretrain(soft_loss_func=lambda student, teacher: found(student))
         assert learn.history[-1]['soft_loss'] > 0
-    for k, wrong in enumerate((lambda student: student, lambda student: 1., lambda student: None, lambda student: (student.mean(),))):
-        learn = tiny_learner(tmp_path/f'wrong {k}', precision='float32')
+    for wrong in (lambda student: student, lambda student: 1., lambda student: None, lambda student: (student.mean(),)):
+        learn = tiny_learner(precision='float32')
         with pytest.raises(ValueError, match='soft_loss_func gives .* one element'): learn.pretrain(soft_loss_func=lambda student, teacher: wrong(student))
 
 def test_scores_of_another_shape():
