@@ -148,6 +148,14 @@ def split_of_gain(
     return {name: paired_difference(values := added(*signs), [0*o for o in values])
             for name, signs in parts.items()}
 
+def meta_tasks(
+    gpu:dict, # of `results/published_width_gpu.json`
+)->tuple: # of exact transport, and of the Modulate Module with the metric
+    "Tasks of meta-training that the two rows of the gain at the published width had"
+    s = gpu['settings']
+    return tuple(epochs*s['n_iters']*s['n_tasks_per_step'] for epochs in
+                 (s['joint_epochs'], s['module_epochs'] + s['joint_epochs']))
+
 def is_near_chance(
     row:dict, # of the `rows` of a result
 )->bool:
@@ -221,9 +229,7 @@ def in_short(
     theirs, theirs_with_five = (f'{o["paper_scaled"]:.1f}' for o in alone['claims'])
     one, five = ({name: f'{o.mean:+.2f} ± {o.half:.2f}' for name, o in split_of_gain(
         gpu, column).items()} for column in ('1-shot', '5-shot'))
-    s = gpu['settings']
-    exact, all_tasks = (epochs*s['n_iters']*s['n_tasks_per_step'] for epochs in
-                        (s['joint_epochs'], s['module_epochs'] + s['joint_epochs']))
+    exact, all_tasks = meta_tasks(gpu)
     of_weights = 'EMD, weights (1, 0), features of FCAM above DeepEMD v2, features of FCAM'
     with_ours = 'FCAM (8, 4) above DeepEMD v2'
     for data in small: far(data, 'FCAM above Meta-Baseline', 'absent', '5-shot')
