@@ -17,7 +17,7 @@ from fastai.torch_core import get_model, maybe_gather
 from fastcore.basics import patch, store_attr
 from torch import nn
 
-from .core.checks import check_choice, soft_targets
+from .core.checks import check_choice, check_number, soft_targets
 from .losses import cascade_kl
 from .patches import RandomPatches
 
@@ -44,8 +44,8 @@ class MomentumTeacher(Callback):
     def __init__(self,
         momentum:float=0.999, # m in [0, 1); 0 copies the student at every step
     ):
-        if not 0 <= momentum < 1: raise ValueError(f'momentum is {momentum}: give 0 <= m < 1')
-        self.momentum,self.teacher,self.n_updates = momentum,None,0
+        self.momentum = check_number('momentum', momentum, '[0, 1)')
+        self.teacher,self.n_updates = None,0
         self._cancelled = False
         self.resting = False  # no updates
         self.is_added,self._fresh = False,None # by `FeatureCalibration`; a teacher without updates
@@ -123,7 +123,7 @@ class FeatureCalibration(Remembering, Callback):
             f'{patches.n_patches} patches: at least one needs the label and one the teacher')
         check_choice('soft_target', soft_target, soft_targets)
         store_attr()
-        if soft_weight < 0: raise ValueError(f'soft_weight is {soft_weight}: give 0 or more')
+        self.soft_weight = check_number('soft_weight', soft_weight, '[0, inf)')
         self.epochs_done,self.started,self.soft_loss = 0,False,None
         self._soft_sum,self._n_soft = 0.,0
     def after_create(self):

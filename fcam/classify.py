@@ -53,7 +53,7 @@ class FewShotClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         cells:int=5, # cells a side of a local set; models of ours have crops of their own instead
         size:int=None, # side of the pictures, for encoders by name; default: the encoder's
         candidates:int=None, # classes whose parts are compared; default: all, 50 of more than 100
-        none_of_these:float=None, # share of known pictures that may get this answer, to 0.5
+        none_of_these:float=None, # share of known pictures that may get this answer; default: never
         batch_size:int=32, # pictures that are embedded together
         cache=None, # folder where features of pictures are kept, to be found again; None: nowhere
         seed:int=0, # of crops and of what is held out
@@ -218,8 +218,8 @@ def _groups(self:FewShotClassifier):
     sizes = np.bincount(groups)
     if self.verbose and (n := int((sizes > 1).sum())):
         some = map(self._called, np.flatnonzero(groups == sizes.argmax())[:2])
-        print(f'as if taken beside each other: {" and ".join(some)}; {n} such '
-              f'group{"s"*(n > 1)}, each hidden as a whole')
+        print(f'{" and ".join(some)} look as if taken together; {n} such '
+              f'group{"s"*(n > 1)}, each left out as a whole to estimate the accuracy')
     return groups
 
 # %% ../nbs/classify.ipynb #2cb1aa87
@@ -476,7 +476,7 @@ def load(cls:FewShotClassifier,
         self.classes_ = np.array(known['classes'], dtype=known['dtype'])
         self.groups_, self.seconds_, self.digests_ = (
             known.get(name, [None]*n) for name in ('groups', 'seconds', 'digests'))
-        found, self.none_label_ = dict(exponent_=0) | known['found'], known['found']['none_label_']
+        found, self.none_label_ = known['found'], known['found']['none_label_']
         if 'like' not in (found['estimate_'] or {}): found['estimate_'] = None                 # 0.3
         self.bank_ = bank if encoder is None else bank.to(encoder.device)
         self.fit_rule(self.bank_, encoder, found=found, unlabelled=unlabelled)

@@ -7,10 +7,8 @@ __all__ = ['FewShotData']
 
 # %% ../nbs/02_data.ipynb #811415b0
 import json
-import os
 import random
 from hashlib import blake2b
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,6 +17,7 @@ from fastcore.meta import delegates
 
 from .core.checks import check_choice
 from .core.device import megabytes
+from .core.files import user_path
 from .images.benchmarks import cifar_arrays, cub_layout, mini_imagenet_layout
 from .images.folders import check_disjoint, folder_layout, left_out_line, printable
 from .images.glyphs import glyph_arrays
@@ -239,7 +238,7 @@ def from_folder(cls:FewShotData,
     "Data from folders; `FileNotFoundError`, or `ValueError` that names the class or file at fault"
     left_out = {}
     files = folder_layout(path, splits, seed, left_out)
-    name = name or Path(os.path.expanduser(path)).resolve().name
+    name = name or user_path(path).resolve().name
     return cls.from_files(files, name, left_out=left_out, **kwargs)
 
 # %% ../nbs/02_data.ipynb #2dcc6087

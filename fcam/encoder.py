@@ -10,6 +10,7 @@ import torch
 from torch import nn, Tensor
 
 from .core.checks import check_count
+from .core.device import eval_mode
 
 # %% ../nbs/04_encoder.ipynb #f22d294a
 def _conv_bn(n_in, n_out, kernel_size=3):
@@ -66,10 +67,9 @@ def n_features_of(
     "Number of features of `encoder`; `ValueError` if it does not map images to vectors"
     n = getattr(encoder, 'n_features', None)
     if n is not None: return int(n)
-    training, device = encoder.training, next((p.device for p in encoder.parameters()), 'cpu')
-    try:
-        with torch.no_grad(): out = encoder.eval()(torch.zeros(2, 3, size, size, device=device))
-    finally: encoder.train(training)
+    device = next((p.device for p in encoder.parameters()), 'cpu')
+    with eval_mode(encoder), torch.no_grad():
+        out = encoder(torch.zeros(2, 3, size, size, device=device))
     if out.ndim != 2: raise ValueError(f'the encoder gives {tuple(out.shape)} for 2 images, not '
         '(2, n_features): end it with a pool and a flatten')
     return out.shape[1]

@@ -132,7 +132,7 @@ class FeatureBank:
         tasks:list=(), # of `Task`, what is asked for; default: any, of all images
         n_views:int=1, # draws of the n patches of an image
         fresh:bool=False, # new crops for every episode, in place of views
-        seed:int=0, # of the crops and of the choice of views; of tasks that of the first
+        seed:int=0, # of crops and views; where there are tasks, that of the first is taken
         images:Tensor=None, # positions of the images that will be asked for; default: of the tasks
         progress:bool=False, # show a bar
         precision:str='float32', # 'float32', 'bfloat16' or 'float16': of encoder and metric

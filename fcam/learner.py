@@ -163,8 +163,8 @@ def fcam_learner(
     preset = choose_preset(data, preset or 'frozen' if frozen else preset, **settings)
     if (preset.module_epochs or preset.joint_epochs) and any(
         isinstance(cb, GradientAccumulation) or cb is GradientAccumulation for cb in L(cbs)):
-        raise ValueError('GradientAccumulation in cbs would meet that of the tasks: set '
-                         'n_tasks_per_step, or module_epochs=0 and joint_epochs=0')
+        raise ValueError('meta-training accumulates gradients itself: set n_tasks_per_step '
+                         'in place of GradientAccumulation, or no epochs of it')
     device = choose_device(join(device))
     check_precision(precision, device)
     check_tasks(data, preset.n_query)
@@ -306,8 +306,8 @@ def meta_train(self:FCAMLearner,
         names = ['module']*bool(alone) + ['joint']*(p.joint_epochs > 0)
         kind = type(metric)
         if self.folder and kind is not saved_kinds['metric'].get(kind.__name__): raise ValueError(
-            f'{kind.__name__} cannot be saved: train it without a folder, or enter it in '
-            "saved_kinds['metric']")
+            f'{kind.__name__} cannot be saved: train it without a folder, or decorate it '
+            'with register_metric')
         if not self.folder:                                    # another metric, from the same start
             self.stages = {o: left for o, left in self.stages.items() if o in stages[:2]}
     self._train(names, p, metric=metric, cbs=_callbacks(cbs))

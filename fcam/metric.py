@@ -83,7 +83,6 @@ class ModulateModule(nn.Module):
     "Predicts eps for all pairs of sets: `module(query, proto) -> (..., n_query, n_way)`"
     def __init__(self,
         n_features:int, # size of a patch feature
-        n_layers:int=2, # Transformer layers
         eps:float=0.1, # what the prediction starts from and is a multiple of
     ):
         super().__init__()
@@ -93,7 +92,7 @@ class ModulateModule(nn.Module):
         n_heads = max(k for k in range(1, 17) if d_model % k == 0)     # 16 at 640 features
         sizes = dict(d_model=d_model, nhead=n_heads, dim_feedforward=2*n_features)
         layer = nn.TransformerEncoderLayer(**sizes, dropout=0., batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, n_layers, enable_nested_tensor=False)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.set_embedding = nn.Parameter(torch.randn(2, n_set))
         self.readout, self.head = nn.Parameter(torch.randn(d_model)), nn.Linear(d_model, 1)
         for p in self.encoder.parameters():
@@ -106,12 +105,10 @@ def _finish_layer(layer, x, attended):
     x = layer.norm1(x+layer.self_attn.out_proj(attended))
     return layer.norm2(x+layer.linear2(F.relu(layer.linear1(x), inplace=True)))
 
-def _full_layer(layer, x, qkv=None):
-    "`layer` on all tokens `(pairs, tokens, d_model)`, with its projections given or computed"
-    attn = layer.self_attn
-    if qkv is None: qkv = F.linear(x, attn.in_proj_weight, attn.in_proj_bias)
-    parts = qkv.chunk(3, -1)
-    q, k, v = (y.unflatten(-1, (attn.num_heads, -1)).transpose(1, 2) for y in parts)
+def _full_layer(layer, x, qkv):
+    "`layer` on all tokens `(pairs, tokens, d_model)`, from their projections to `q`, `k` and `v`"
+    heads = layer.self_attn.num_heads
+    q, k, v = (y.unflatten(-1, (heads, -1)).transpose(1, 2) for y in qkv.chunk(3, -1))
     if q.dtype == torch.bfloat16 and not q.is_cuda: # on a CPU two products take half the time
         attended = (q*q.shape[-1]**-0.5 @ k.mT).softmax(-1).to(v.dtype) @ v
     else: attended = F.scaled_dot_product_attention(q, k, v)
@@ -143,13 +140,11 @@ def _output(self:ModulateModule, query, proto):
     def lengthened(x, own): return torch.cat([x, own.expand(*x.shape[:-1], -1)], -1)
     of_query, of_class = self.set_embedding
     tokens = self.readout, lengthened(query, of_query), lengthened(proto, of_class)
-    x, (first, *middle) = _pairs(*tokens), self.encoder.layers
-    if middle:
-        attn = first.self_attn
-        qkv = (F.linear(t, attn.in_proj_weight, attn.in_proj_bias) for t in tokens)
-        x = _full_layer(first, x, _pairs(*qkv))
-    for layer in middle[:-1]: x = _full_layer(layer, x)
-    out = self.head(_readout_layer(self.encoder.layers[-1], x))
+    first, last = self.encoder.layers
+    attn = first.self_attn
+    qkv = (F.linear(t, attn.in_proj_weight, attn.in_proj_bias) for t in tokens)
+    x = _full_layer(first, _pairs(*tokens), _pairs(*qkv))
+    out = self.head(_readout_layer(last, x))
     return out.reshape(len(query), query.shape[1], proto.shape[1])
 
 # %% ../nbs/07_metric.ipynb #9477de3a

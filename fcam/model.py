@@ -69,7 +69,7 @@ class FCAM(nn.Module):
         return next((p.device for p in self.encoder.parameters()), torch.device('cpu'))
     @property
     def enough(self):
-        "Pixels of the shorter side of a picture that are needed"
+        "How many pixels the shorter side of a picture should have"
         return self.frozen.enough if self.frozen else enough_pixels(self.patches.size)
     def patch_settings(self)->dict:
         "How a picture becomes a set, in values that JSON can hold"
@@ -79,7 +79,7 @@ class FCAM(nn.Module):
         store:ImageStore, # of pictures
         **options, # of `features`; none of crops where the encoder is frozen, or `ValueError`
     )->tuple: # the store, and how its pictures become patches; their cells, and None
-        "From what features are made with the encoder"
+        "The images and the patches of which the encoder makes features"
         changes = {name: options.get(name) for name in ('n_patches', 'crops')}
         if not self.frozen: return store, self.patches.replace(**changes)
         given = [name for name, value in options.items() if value]

@@ -214,7 +214,7 @@ def test_finished_run(data, whole, resumed, folder, monkeypatch):
     with pytest.raises(ValueError, match='joint_epochs 2, not 3'): again.meta_train(joint_epochs=3)
     again.release()
     with pytest.raises(ValueError, match='joint_lr 0.0005, not 0.01'): learner(data, folder, joint_lr=0.01)
-    with pytest.raises(ValueError, match='they were changed'): learner(FewShotData.glyphs(n_per_class=31), folder)
+    with pytest.raises(ValueError, match='one of them has changed'): learner(FewShotData.glyphs(n_per_class=31), folder)
     monkeypatch.setattr('fcam.learner.choose_precision', lambda precision, device: 'bfloat16' if precision == 'auto' else precision)
     again = learner(data, folder, precision='auto')
     assert again.precision == 'float32'

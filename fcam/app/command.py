@@ -18,7 +18,7 @@ def fcam_app(
     folder:str=None, # folder of class folders, shown first; default: an example of photographs
     encoder:str=None, # name of the encoder; default: efficientnet_lite0, for photographs
     port:int=None, # of the address; default: the first that is free from 7860 on
-    host:str=None, # address where other computers reach the page; default: only this one does
+    host:str=None, # address to listen on for other computers; default: this computer only
     no_browser:bool=False, # print the address only
 ):
     "Opens a page in the browser that sorts pictures by a few examples of each class"

@@ -105,9 +105,9 @@ class FittedRule:
             found = [(softmax(self.scores_(bank)/self.temperature_, axis=1),
                       self.scores_.likeness(bank).amax(1).cpu().numpy()) for bank in banks]
         probs, best = map(np.concatenate, zip(*found))
-        if note and self.of_another_kind(best): note('the new pictures lie further from the given '
-            'ones than these from each other: they are of another kind or of other classes, and '
-            'fewer of them will be named rightly than fit has said')
+        if note and self.of_another_kind(best): note('the new pictures are less like the given '
+            'ones than those are like each other: they are of another kind or of other '
+            'classes, and fewer of them will be named rightly than fit has said')
         return probs, best < (-2 if self.threshold_ is None else self.threshold_)
     def of_another_kind(self,
         best:np.ndarray, # `(n_pictures,)`, cosines of new pictures with the most similar class

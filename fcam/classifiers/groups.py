@@ -49,7 +49,7 @@ def hold_out(
     rng, # NumPy's generator, of the order
     most, # pictures that are held out in all, about
 ): # pairs of positions `(rest, held)`
-    "Holds out a group of each class that has two, then the next; of more than five a fifth"
+    "Holds out in turn each group of a class that has several, of more than five a fifth at once"
     own, sizes = np.zeros(groups.max() + 1, dtype=int), np.bincount(groups)
     own[groups] = labels                                        # the class of each group
     fold, n_groups = np.empty_like(own), np.bincount(own)

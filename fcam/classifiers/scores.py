@@ -169,7 +169,7 @@ def fit_temperature(
     centre, # the temperature that would be taken without these scores
     spread=0.5, # standard deviation of the temperature's logarithm before any score is seen
 )->tuple: # the temperature, and the loss of each picture `(n_pictures,)`
-    "By which scores are divided: the most probable, classes counting alike"
+    "What scores are divided by: its most probable value, each class counting alike"
     n, lowest = len(labels), np.where(np.isfinite(scores), scores, np.inf).min(1, keepdims=True)
     scores = np.where(np.isfinite(scores), scores, lowest)
     weights = 1/np.bincount(labels)[labels]

@@ -91,7 +91,7 @@ def fcam_train(
     splits:str=None, # for a folder: a JSON file of class names, or a published split (cifar_fs)
     split_seed:int=None, # divides the classes of a folder that has no split; default: 0
     download:bool=False, # fetch CIFAR-100 if it is not there
-    size:str=None, # shorter side of the images, pixels, or full; default: as large as crops need
+    size:str=None, # shorter side of the images in pixels, or full; default: as large as crops need
     skip_broken:bool=False, # leave out image files that cannot be read, and count them
     preset:str=None, # settings by name; default: those of the benchmark, else quick
     n_query:int=None, # query images a class in training; default: the preset's
@@ -103,11 +103,11 @@ def fcam_train(
     seed:int=None, # of weights, order and crops; default: 0
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
     precision:str=None, # float32, bfloat16, float16; default: auto, bfloat16 where it can
-    out:str=None, # folder for everything that is left; default: runs/NAME
-    start:str=None, # folder of a run, or of a stage of it, whose weights are the first here
-    config:str=None, # result.json of a run: do the same, but for what is given beside
-    resume:str=None, # folder of a run that was interrupted: go on, with its own settings
-    table:bool=False, # at the end all stages by all rules, exact transport too: minutes more
+    out:str=None, # folder for the model and all results; default: runs/NAME
+    start:str=None, # folder of a run, or of a stage of it, with whose weights to begin
+    config:str=None, # result.json of a run to repeat; other options replace its own
+    resume:str=None, # folder of an interrupted run, which goes on with its own settings
+    table:bool=False, # at the end evaluate each stage by all rules, which takes minutes more
     quiet:bool=False, # print only the table at the end
 ): # `FCAMLearner`
     "Train FCAM in its four stages, evaluate it on new classes, and leave everything in a folder."
@@ -184,21 +184,21 @@ def fcam_eval(
     splits:str=None, # for a folder: JSON file or published split; default: the model's
     split_seed:int=None, # divides the classes of a folder that has no split; default: the model's
     download:bool=False, # fetch CIFAR-100 if it is not there
-    size:str=None, # shorter side of the images, pixels, or full; default: as large as crops need
+    size:str=None, # shorter side of the images in pixels, or full; default: as large as crops need
     skip_broken:bool=False, # leave out image files that cannot be read, and count them
     table:bool=False, # all stages of a run by all rules, exact transport too
     baseline:list=None, # classifier to compare with, may be given again; all: each
-    emd_episodes:int=None, # of exact transport, at most; default: 600, 0 for none in the table
+    emd_episodes:int=None, # most tasks for exact transport; 0: it is left out; default: 600
     n_way:int=None, # N: classes a task; default: 5, or as many as there are
     n_shot:int=None, # K: support images a class; default: 1
-    n_query:int=None, # Q: query images a class; default: 15, or as many as there are
+    n_query:int=None, # Q: query images a class; default: 15, fewer where a class has fewer
     n_episodes:int=None, # default: the model's; in the paper 5000 for one shot, 600 for more
     n_views:int=None, # draws of the patches of an image, unless fresh; default: the model's
     fresh:bool=False, # new crops for every episode, in place of views
     mirror:bool=False, # features averaged over a patch and its mirror image
     n_patches:int=None, # n: patches of an image; default: the model's
     crops:str=None, # independent, or the cells of a grid; default: the model's
-    mean:bool=False, # mean prototypes where there are several shots, in place of structured FC
+    mean:bool=False, # mean prototypes, not structured FC, where there are several shots
     allow_seen:bool=False, # also classes that the model was trained or selected on
     seed:int=None, # of episodes, crops and views; default: 0
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one
@@ -221,9 +221,9 @@ def fcam_predict(
     images:list, # paths of images to classify, or of folders of them
     encoder:str=None, # cifar_fs, timm:NAME, torchvision:NAME, a folder; default: efficientnet_lite0
     rule:str=None, # a name of the list below; default: whole_and_parts with whitened features
-    none_of_these:float=None, # about which share of images of a class may get this answer, as 0.05
-    check:str=None, # folder of class folders: tells which share of its images is named rightly
-    learn_from_new:bool=False, # learn from new images, without labels, how those of a class differ
+    none_of_these:float=None, # share of known images that may get this answer by mistake: 0.05
+    check:str=None, # folder of class folders, of which the share that is named rightly is printed
+    learn_from_new:bool=False, # learn also from the new images how those of one class differ
     review:bool=False, # show which images of the classes may be labelled wrongly
     figures:int=None, # how many images get a figure of what decided; default: the first 20
     device:str=None, # cpu, cuda, cuda:1, mps; default: the GPU where there is one

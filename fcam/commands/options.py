@@ -229,10 +229,11 @@ def check_place(
     options:dict, # that were given
 ):
     "`ValueError` where the folder for the results lies among images, of which it would be a class"
+    if 'resume' in options: return                             # with data that were checked before
     out = user_path(options.get('out', 'runs')).resolve()
     sources = [options.get(name) for name in ('data', 'support', 'other')]
     sources += options.get('images', [])
-    for given in filter(None, sources) if 'resume' not in options else ():
+    for given in filter(None, sources):
         folder = user_path(given).resolve()
         in_sets = (folder/'train').is_dir() or not folder.is_dir()
         if out.is_relative_to(folder) and not in_sets:

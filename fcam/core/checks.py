@@ -24,7 +24,7 @@ def check_number(
     value, # what was given for it
     interval:str, # an interval, such as `[1, inf)` or `(0, 1]`
 )->float: # the value as a plain `float`
-    "Takes a number of any kind in a range; `ValueError` for others, for text and for a bool"
+    "The value as a float; `ValueError` for text, a bool, NaN, or outside the interval"
     return float(_checked(name, value, interval, Real, 'a number'))
 
 # %% ../../nbs/core/checks.ipynb #9abd164e
@@ -33,7 +33,7 @@ def check_count(
     value, # what was given for it
     interval:str='[1, inf)', # an interval
 )->int: # the value as a plain `int`
-    "Takes a whole number in a range; `ValueError` for others, for text and for a bool"
+    "The value as an int; `ValueError` for text, a bool, a fraction, or outside the interval"
     return int(_checked(name, value, interval, Integral, 'a whole number'))
 
 def check_seed(

@@ -31,7 +31,7 @@ def user_path(
 def check_regular(
     path, # of a file that will be read
 )->Path: # the same
-    "`ValueError` for a pipe, a socket or a device, whose reading may never end"
+    "`ValueError` for a pipe, a socket or a device, which could be read for ever"
     path = Path(path)
     if not path.exists() or path.is_file() or path.is_dir(): return path
     raise ValueError(f'{path} is a pipe, a socket or a device: give a file')
@@ -146,7 +146,12 @@ def results_folder(
     "A new folder for results, removed where nothing was saved; an error if it cannot be used"
     from fcam.core.distributed import from_main
     def make():
-        for n in count(1) if out is None else ():
+        if out is not None:
+            path = new_folder(out, line)
+            is_new = not path.exists()
+            path.mkdir(parents=True, exist_ok=True)
+            return path.resolve(), is_new
+        for n in count(1):
             path = Path(default if n == 1 else f'{default}-{n}')
             try: path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error: raise OSError(
@@ -154,10 +159,6 @@ def results_folder(
             with suppress(FileExistsError):                    # of another process, perhaps
                 path.mkdir()
                 return path.resolve(), True
-        path = new_folder(out, line)
-        is_new = not path.exists()
-        path.mkdir(parents=True, exist_ok=True)
-        return path.resolve(), is_new
     path, is_new = from_main(make)
     locks = []                                                 # of the main process
     from_main(lambda: locks.append(lock_folder(path)))         # a training takes it once more

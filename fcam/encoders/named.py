@@ -97,7 +97,6 @@ def _without_head(model):
 # %% ../../nbs/encoders/named.ipynb #bbb59fba
 class NamedEncoder(nn.Module):
     "An encoder of pictures with cells and a whole; `named_encoder` makes it"
-    score_temperature = sfc = None                 # of models that were trained with their metric
     def __init__(self,
         model:nn.Module, # that `named_encoder` built
         name:str, # under which it can be built again

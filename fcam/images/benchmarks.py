@@ -6,7 +6,6 @@
 __all__ = ['cifar_arrays', 'mini_imagenet_layout', 'cub_layout']
 
 # %% ../../nbs/images/benchmarks.ipynb #bb95036f
-import os
 from functools import lru_cache
 from importlib.resources import files as package_files
 from pathlib import Path
@@ -14,7 +13,7 @@ from tarfile import TarError
 
 import numpy as np
 
-from ..core.files import check_regular
+from ..core.files import check_regular, user_path
 from .folders import existing_folder, find_classes, image_files, read_split
 from .glyphs import cache_folder
 
@@ -26,7 +25,7 @@ def cifar_arrays(
 )->dict: # 'train', 'valid', 'test' to `{class: (600, 32, 32, 3) uint8 array}`
     "The images of CIFAR-100 by set and class; `FileNotFoundError` if it is not there"
     from torchvision.datasets import CIFAR100                 # loaded only here: it takes a second
-    root = cache_folder() if path is None else Path(os.path.expanduser(path))
+    root = cache_folder() if path is None else user_path(path)
     if root.name == 'cifar-100-python': root = root.parent
     try: parts = [CIFAR100(root, train=o, download=download) for o in (True, False)]
     except (RuntimeError, OSError, EOFError, TarError) as e: raise FileNotFoundError(

@@ -107,8 +107,8 @@ def check_disjoint(
     "`ValueError` names a class that two sets share"
     for a, b in combinations(sets, 2):
         shared = sorted(set(sets[a]) & set(sets[b]))
-        if shared: raise ValueError(f'{where}{a} and {b} share {len(shared)} classes, the first is '
-            f'{shared[0]!r}: give splits, or one folder alone, to have every class in one set')
+        if shared: raise ValueError(f'{where}class {shared[0]!r} is in {a} and in {b} (shared '
+            f'classes: {len(shared)}): give splits or one folder, with each class in one set')
 
 # %% ../../nbs/images/folders.ipynb #c21a3f3e
 _SPLITS = ('cifar_fs', 'cub', 'fc100', 'mini_imagenet', 'tiered_imagenet')

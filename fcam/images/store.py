@@ -197,7 +197,8 @@ def from_files(cls:ImageStore,
             except (ValueError, FileNotFoundError) as e: broken[str(item[1])] = str(e)
         return parallel(attempt, items, n_workers=min(16, usable_cpus()), threadpool=True)
     found = list(each(lambda label, file, box: measure_image(file, box), items))
-    items, found = zip(*(o for o in zip(items, found) if o[1])) if any(found) else ([], [])
+    readable = [pair for pair in zip(items, found) if pair[1]]
+    items, found = [item for item, _ in readable], [extent for _, extent in readable]
     shapes = [(3, *resized_size(o, size)) for o in found]
     n_reduced = sum(tuple(a) != b[1:] for a, b in zip(found, shapes))
     if size is None and n_reduced:

@@ -126,9 +126,11 @@ def training_of(
 
 def encoder_of(
     row:Row, # what is measured
-    training:'Training', # of `training_of`
+    preset:Preset, # settings, without the row's own
+    seed:int=0, # of the training
 )->tuple: # a training, and whether the encoder is that of its student
     "Whose features a row is measured on: the stage `module` trains with a frozen encoder"
+    training = training_of(row, preset, seed)
     frozen = row.stage == 'module' and training.start
     return training.start if frozen else training, row.student
 

@@ -161,13 +161,12 @@ def tasks(self:Laboratory,
 @patch
 def _features(self:Laboratory, row, seed, model, tasks, epoch=None):
     "Features of the images that the tasks ask for, those of the last call where they serve again"
-    encoder = encoder_of(row, training_of(row, self.preset, seed))
+    encoder = encoder_of(row, self.preset, seed)
     key = [encoder, epoch, repr(model.patches), row.tested_on, tasks]
     if self._bank is None or self._bank[0] != key:
         self._bank = None                                      # before the next one comes
-        self._bank = key, FeatureBank(model.encoder, self.data[row.tested_on].test,
-            model.patches, [*tasks.values()], n_views=self.preset.n_views,
-            precision=model.chosen_precision())
+        store = self.data[row.tested_on].test
+        self._bank = key, model.features(store, [*tasks.values()], allow_seen=True)
     return self._bank[1]
 
 def _accuracy(lab, row, seed, shots):
@@ -261,13 +260,13 @@ def differences(self:Laboratory,
     values:dict, # row name to a list, for each seed, of what `measured` gave
 )->list: # of `(claim, column, Difference)`, for the claims whose rows were measured
     "Claim by claim and column by column"
-    def encoder(row): return encoder_of(row, training_of(row, self.preset, 0))
     found = []
     for claim in experiment.claims:
         if not {claim.better, claim.than} <= values.keys(): continue
         rows = experiment.row(claim.better), experiment.row(claim.than)
         along = 'during' in (rows[0].measure, rows[1].measure) # of several encoders each
-        same = not along and encoder(rows[0]) == encoder(rows[1])
+        encoders = [encoder_of(row, self.preset) for row in rows]
+        same = not along and encoders[0] == encoders[1]
         better, than = values[claim.better], values[claim.than]
         for column in [claim.column] if claim.column else [o for o in better[0] if o in than[0]]:
             pair = [o[column] for o in better], [o[claim.than_column or column] for o in than]

@@ -13,8 +13,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from ..classifiers.rules import Rule
+from ..core.device import eval_mode
 from ..episodes import Task
-from ..evaluate import eval_mode, FeatureBank
+from ..evaluate import FeatureBank
 from ..images.store import ImageStore
 from ..model import FCAM
 
@@ -74,8 +75,7 @@ def task_times(
     task:Task, # with one shot
 )->dict: # column to `(n_episodes,)`: milliseconds to embed, to compare, and of both
     "How long each task takes on this machine, with fresh crops; one more task comes before"
-    features = FeatureBank(model.encoder, store, model.patches, seed=task.seed, fresh=True,
-                           precision=model.chosen_precision())
+    features = model.features(store, [task], fresh=True, allow_seen=True)
     support, query = (part.flatten(1) for part in task.draw(store))
     def milliseconds():
         if model.device.type == 'cuda': torch.cuda.synchronize(model.device)

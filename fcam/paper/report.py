@@ -37,10 +37,9 @@ class Report:
         wanted = [row for row in experiment.rows if not rows or row.name in rows]
         for row in wanted: check_choice(f'measure of {row.name}', row.measure, measures)
         self.left_out = [row.name for row in wanted if row.tested_on not in lab.data]
-        def encoder(row): return encoder_of(row, training_of(row, lab.preset, 0))
-        encoders = [encoder(row) for row in wanted]            # rows of one follow each other
+        encoders = [encoder_of(row, lab.preset) for row in wanted] # rows of one are neighbours
         self.rows = sorted((row for row in wanted if row.tested_on in lab.data),
-                           key=lambda row: encoders.index(encoder(row)))
+                           key=lambda row: encoders.index(encoder_of(row, lab.preset)))
     def run(self): # the report itself
         "Trains and measures what is missing, seed by seed, and writes the files after each"
         lab, name, shots = self.lab, self.experiment.name, self.experiment.shots

@@ -155,7 +155,7 @@ def _run(options):
 
 # %% ../../nbs/paper/reproduce.ipynb #ec148082
 def fcam_reproduce(
-    name:str, # of an experiment, or all, or list
+    name:str, # an experiment; all of them; or list, to print their rows
     data:str=None, # as in fcam_train; default: glyphs
     path:str=None, # where the files of a benchmark are
     splits:str=None, # for a folder: a JSON file of class names, or a published split (cifar_fs)
@@ -164,7 +164,7 @@ def fcam_reproduce(
     other:str=None, # second data set, for cross_domain; default for glyphs: cifar_fs, if at hand
     other_path:str=None, # where its files are
     other_splits:str=None, # for a folder: its split
-    size:str=None, # small (default), full, tiny
+    size:str=None, # default: small
     seeds:int=None, # trainings; default: 8 or 3, as the experiment needs; tiny: 1
     jobs:int=None, # trainings at once, each seed in a process of its own; default: 1
     rows:list=None, # name or number of a row, may be given again; default: all rows

@@ -144,7 +144,7 @@ def _check_same(path, known, now):
                    for name, value in settings(now).items()
                    if value not in (None, 'auto', before.get(name))]
     if known['data'] != now['data']:
-        differences.insert(0, 'with other data or encoder, or they were changed since')
+        differences.insert(0, 'with other data or encoder, or one of them has changed since')
     if given and begun.get('sha256') != given['sha256']:
         weights = f'the weights in {begun["folder"]}' if begun else 'fresh weights'
         differences.append(f'with {weights}, and those in {given["folder"]} are others')

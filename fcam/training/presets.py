@@ -247,7 +247,7 @@ def read_run(
         for name in ('source', 'seed', 'precision', 'data'): known[name]
     except (OSError, ValueError, KeyError, TypeError) as e: raise ValueError(
         f'{file} is no record of a run of fcam_train of this version ({e}): give another, or, '
-        'where its run has just begun, begin it again') from None
+        'if that run had only just started, start it anew') from None
     return known
 
 def is_finished(

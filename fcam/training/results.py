@@ -108,7 +108,8 @@ def results_table(
     "Accuracy after every stage by several rules; `ValueError` for impossible tasks"
     last = [*models][-1]
     if not every: models = {last: models[last]}
-    for model in () if allow_seen else models.values(): model.check_unseen(store)
+    if not allow_seen:
+        for model in models.values(): model.check_unseen(store)
     rules, rows, known = chosen_rules(baselines, emd_episodes), [], None
     tasks = result_tasks(store, shots, n_episodes, n_query, seed=seed, n_test=models[last].n_test)
     many = [task for task in tasks if task.n_shot > 1]
