@@ -221,7 +221,7 @@ def fcam_predict(
     images:list, # paths of images to classify, or of folders of them
     encoder:str=None, # cifar_fs, timm:NAME, torchvision:NAME, a folder; default: efficientnet_lite0
     rule:str=None, # a name of the list below; default: whole_and_parts with whitened features
-    none_of_these:float=None, # share of known images that may get this answer by mistake: 0.05
+    none_of_these:float=None, # share of known images that may get this answer by mistake, as 0.05
     check:str=None, # folder of class folders, of which the share that is named rightly is printed
     learn_from_new:bool=False, # learn also from the new images how those of one class differ
     review:bool=False, # show which images of the classes may be labelled wrongly

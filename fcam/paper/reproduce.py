@@ -155,7 +155,7 @@ def _run(options):
 
 # %% ../../nbs/paper/reproduce.ipynb #ec148082
 def fcam_reproduce(
-    name:str, # an experiment; all of them; or list, to print their rows
+    name:str, # an experiment of the list below; all; or list, which prints their rows
     data:str=None, # as in fcam_train; default: glyphs
     path:str=None, # where the files of a benchmark are
     splits:str=None, # for a folder: a JSON file of class names, or a published split (cifar_fs)
