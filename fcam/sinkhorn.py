@@ -107,7 +107,7 @@ def sinkhorn(
     max_iter:int=1000, # cap on sweeps and Newton steps; `SinkhornWarning` when it is hit
     check:bool=True, # look at the values and at the errors left (this makes a GPU wait)
 )->Tensor: # `(..., n, m)`, float32 or float64
-    "Plan, equation (14), with gradients, in float32 to 1e-4 in `cost`; `ValueError` for bad input"
+    "Plan, equation (14); gradient in `cost` in float32 to 1e-6/eps; `ValueError` for bad input"
     settings = dict(tol=tol, max_iter=max_iter, check=check)
     return _apply(_Plan, cost, r, c, eps, **settings, wanted='plan').contiguous()
 
