@@ -57,6 +57,24 @@ def test_results_say_what_the_records_say(monkeypatch):
     words = re.findall(r"\w[\w'’.-]*", re.sub(r'\]\([^)]*\)', ']', text))
     assert len(words) < 2500 and max(len(part.split()) for part in text.split('\n\n') if not part.startswith(('|', '- '))) < 150
 
+def test_results_name_the_settings_of_the_records(monkeypatch):
+    "What Results says of the small trainings in words; all its other numbers come from its cells, which read the records"
+    monkeypatch.syspath_prepend(nbs/'results')
+    from recompute import texts
+    text, small = texts()[1], [record for record in records.values() if record['size'] == 'small']
+    passes, tasks = [], []
+    for record in small:
+        s, n_images = record['settings'], int(re.search(r'train (\d+) images', record['data']['data'])[1])
+        passes.append(s['calibration_epochs']*(s['pretrain_iters']*s['bs']/n_images if s['pretrain_iters'] else 1))
+        tasks += [s[f'{stage}_epochs']*s['n_iters']*s['n_tasks_per_step'] for stage in ('module', 'joint')]
+    assert f'{min(passes):.1f} to {max(passes):.1f} epochs of calibration' in text
+    assert f'{min(tasks)} to {max(tasks)} tasks of meta-training a stage' in text
+    assert {record['settings']['width'] for record in small} == {16, 24} and 'an encoder of width 16 (24 on Omniglot)' in text
+    assert {tuple(record['settings']['n_test']) for record in small} == {(600, 200)} and '600 tasks with one shot and 200 with five' in text
+    wide = json.loads((nbs/'results'/'published_width_gpu.json').read_text(encoding='utf-8'))['settings']
+    n_tasks = (wide['module_epochs'] + wide['joint_epochs'])*wide['n_iters']*wide['n_tasks_per_step']
+    assert f'{wide["warmup_epochs"]} epochs of warm-up, {wide["calibration_epochs"]} of calibration and {n_tasks:,} tasks' in text
+
 def test_sentences_about_all_rows(monkeypatch):
     "What is above zero everywhere, what holds by scaling, how the gain splits: computed twice, and other records give other sentences"
     for folder in 'results', 'paper/tables': monkeypatch.syspath_prepend(nbs/folder)

@@ -3,7 +3,8 @@
 It shares no code with the package. A record has, for each difference and training, the mean and the deviation over the tasks; from
 these come differences, intervals and both tests, from its rows the paper's difference at our error, and from all that the words; from
 its settings, which claims were not tested. The gain of both parts at the published width is split by the answers of each task. Each
-interval of README and Results is looked for by its value, in all records; numbers without one only in README's part for researchers."""
+interval of README and Results is looked for by its value, in all records; numbers without one only in README's part for researchers: those
+of Results come from cells that read the records, but for the settings in its Method, which a test compares."""
 import json
 import re
 import sys
