@@ -219,7 +219,7 @@ def _groups(self:FewShotClassifier):
     if self.verbose and (n := int((sizes > 1).sum())):
         some = map(self._called, np.flatnonzero(groups == sizes.argmax())[:2])
         print(f'{" and ".join(some)} look as if taken together; {n} such '
-              f'group{"s"*(n > 1)}, each left out as a whole to estimate the accuracy')
+              f'group{"s, each" if n > 1 else ","} left out as a whole to estimate the accuracy')
     return groups
 
 # %% ../nbs/classify.ipynb #2cb1aa87
