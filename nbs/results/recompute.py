@@ -134,12 +134,18 @@ def split_of_gain(gpu, column):
     return {name: difference(signs) for name, signs in parts.items()}
 
 def known_intervals(files):
-    "Each mean with its interval, in all records: fields of that name, pairs of numbers, the split of the gain, and DeepEMD's weights against the paper's"
+    "Each mean with its interval, in all records: fields of that name, pairs of numbers, the split of the gain, and two differences from single rows"
     found = [pair for column in ('1-shot', '5-shot') for pair in split_of_gain(files['published_width_gpu'], column).values()]
     weights = {row['name']: row['ours']['1-shot']['per_seed'] for row in files['weights-glyphs-small']['rows']}
     added = [theirs - papers for theirs, papers in zip(weights["DeepEMD's weights"], weights['weights (1, 0)'], strict=True)]
     n = len(added)
     found.append((fmean(added), tested(dict(means=added, deviations=[0]*n, n_tasks=[2]*n, same_encoder=False), 0.)[0]))
+    rows = files['published_width_module']['rows']
+    fixed = next(name for name in rows if name.startswith('best fixed eps'))
+    for column in '1-shot', '5-shot':                          # the module alone and the best fixed eps, on the same tasks
+        right = ([int(n)/0.75 for n in rows[name][column].split(',')] for name in ('Modulate Module, last', fixed))
+        added = [a - b for a, b in zip(*right, strict=True)]
+        found.append((fmean(added), tested(dict(means=[fmean(added)], deviations=[stdev(added)], n_tasks=[len(added)], same_encoder=True), 0.)[0]))
     def walk(one):
         if isinstance(one, dict):
             half = one.get('half', one.get('ci95'))

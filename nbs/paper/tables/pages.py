@@ -233,9 +233,10 @@ def in_short(
     assert {verdict(o) for one in whole for o in one['claims'] if o['parts']} == {'not tested'}
     calibration, meta = (max(Claim('one', 'other', parts=(stage,)).share(one['settings'])
                              for one in whole) for stage in ('calibration', 'joint'))
-    assert [verdict(o) for o in alone['claims']] == ['absent', 'smaller']
-    module, with_five = (f'{o["mean"]:+.2f} ± {o["half"]:.2f}' for o in alone['claims'])
-    theirs, theirs_with_five = (f'{o["paper_scaled"]:.1f}' for o in alone['claims'])
+    assert [verdict(o) for o in alone['claims']] == ['smaller', 'smaller']
+    deciding_one, _ = alone['claims']
+    module = f'{deciding_one["mean"]:.2f} ± {deciding_one["half"]:.2f}'
+    theirs = f'{deciding_one["paper_scaled"]:.1f}'
     one, five = ({name: f'{o.mean:+.2f} ± {o.half:.2f}' for name, o in split_of_gain(
         gpu, column).items()} for column in ('1-shot', '5-shot'))
     exact, all_tasks = meta_tasks(gpu)
@@ -244,40 +245,42 @@ def in_short(
     ours = far('glyphs', 'FCAM (8, 4) above DeepEMD v2', 'open, above 0')
     above_deepemd = far('omniglot', 'FCAM above DeepEMD v2', 'holds')
     for data in small: far(data, 'FCAM above Meta-Baseline', 'absent', '5-shot')
+    far('cifar_fs', 'FCAM above DeepEMD v2', 'absent')
+    for data in small: far(data, 'FCAM above DeepEMD v2', 'absent', name='cross_domain')
     of_labels = far('glyphs', 'soft labels, teacher above hard labels on all crops, averaged',
                     'reversed', name='hard_labels')
     below_deepemd, below_mcl = (far(data, f'FCAM above {name}', 'reversed') for data, name in
                                 (('glyphs', 'DeepEMD v2'), ('omniglot', 'MCL')))
     return f'''- *What was tried.* Each claim is one difference of two rows on the same tasks, over
   three to eight trainings of a small network on CIFAR-FS, drawn letters (*glyphs*) and Omniglot;
-  both parts and soft labels also over four at the paper's width, the module over one.
-- *What is above zero.* 25 patches are more accurate than nine on all three data sets: corrected for
-  the {len(tested)} deciding differences that were tested, on the glyphs and Omniglot; for all
-  {len(deciding)}, on none. With five shots FCAM is above Matching Networks on all three, by less
-  than in the paper, and not seen above Meta-Baseline. With one it is {above_deepemd} above DeepEMD
-  on Omniglot, whose row has no averaged weights there.
-- *What is not.* With one shot FCAM is on the glyphs below all rivals but ProtoNet,
-  {below_deepemd} points below DeepEMD, and on Omniglot {below_mcl} below MCL. Soft labels are
-  {of_labels} below the image's own label on as many crops, also averaged, on the glyphs; elsewhere
-  this has one training. The Modulate Module alone, with the paper's width, 25 patches and a fifth
-  of its stage's tasks, is {module} points above the eps that it starts from, where {theirs} were
-  expected, in [one training](#the-modulate-module); with five shots {with_five} of
-  {theirs_with_five}.
+  both parts and soft labels also over four trainings at the paper's width, the module over one.
+- *What is above zero.* 25 patches are more accurate than nine on all three data sets: after
+  correction for the {len(tested)} deciding differences that were tested, still on the glyphs and
+  Omniglot; for all {len(deciding)}, on none. With five shots FCAM is above Matching Networks on all
+  three, by less than in the paper, and not seen above Meta-Baseline. With one it is {above_deepemd}
+  above a DeepEMD without averaged weights, on Omniglot. The Modulate Module alone, with the paper's
+  width, 25 patches and a fifth of its stage's tasks, is {module} points above a fixed eps of 0.1,
+  from which it starts ({theirs} expected), in [one training](#the-modulate-module). It gives all
+  pairs one eps, within 0.02 points of the best fixed.
+- *What is not.* FCAM is not seen above DeepEMD on CIFAR-FS and in another domain. With one shot it
+  is on the glyphs below all tested rivals but ProtoNet, {below_deepemd} points below DeepEMD, and
+  on Omniglot {below_mcl} below MCL. Soft labels are {of_labels} below the image's own label, on as
+  many crops and averaged too, on the glyphs.
 - *What was not tested.* Whether the parts do in the whole method what the paper says: at its width
-  they had {100*calibration:.3g} % of its calibration and {100*meta:.3g} % of its meta-training, in
+  they had {100*calibration:.3g} % of its calibration and {100*meta:.3g} % of meta-training, in
   the small trainings a hundredth at most, for want of a GPU.
 - *Why there is a gain.* At the paper's width FCAM is {one['whole'][1:]} points above exact
-  transport after the cross entropy alone, with one shot. By the means most of this is what 15
-  epochs more with averaged weights give, {one['averaging']}. The teacher averages weights as well;
-  its soft labels add {one['soft_labels']} to that, and the metric gains {one['metric']} more over
-  the cosine than exact transport. (With five shots {five['whole'][1:]} is {five['averaging']},
-  {five['soft_labels']} and {five['metric']}.) Exact transport had {exact:,} tasks where FCAM had
-  {all_tasks:,}; calibration sees four crops of an image, averaging one.
+  transport after the cross entropy alone, with one shot. That is a sum: 15 epochs more with
+  averaged weights, {one['averaging']}, by the means most of it; soft labels beyond that,
+  {one['soft_labels']} (their teacher averages weights as well); and the metric's gain over the
+  cosine beyond that of exact transport, {one['metric']}. (With five shots {five['whole'][1:]} is
+  the sum of {five['averaging']}, {five['soft_labels']} and {five['metric']}.) Exact transport had
+  {exact:,} tasks, FCAM {all_tasks:,}; calibration sees four crops an image, averaging one.
 - *Why there is a loss.* On the glyphs most of it is the weights of the patches, (15) and (16): with
   DeepEMD's in their place the same metric has {of_theirs.mean:.1f} ± {of_theirs.half:.1f} more, in
-  three trainings. (Exact transport with them is {below_rule} below DeepEMD's rule on the same features; that rule also
-  centres its cost.) With weights of ours, (8, 4), and nine patches the method is {ours} above
-  DeepEMD with nine there; on CIFAR-FS, or against 25, perhaps level.'''
+  three trainings. (Exact transport with (15), (16) is {below_rule} below DeepEMD's rule on the same
+  features; that rule also centres its cost.) With weights of ours, (8, 4), and nine patches the
+  method is {ours} above DeepEMD with nine there, against 25 perhaps level.'''
 
 def plot_all_claims(
     found:dict, # name of an experiment to its `read_results`
