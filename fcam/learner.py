@@ -216,8 +216,8 @@ def _train(self:FCAMLearner, names, preset, metric=None, soft_loss_func=None, cb
             self._begin(stage, before._replace(metric=metric if given else trained), preset)
         if soft_loss_func and stage == 'calibration':
             self.feature_calibration.soft_loss_func = soft_loss_func
+        self.settings[stage] = settings                        # so it begins again if interrupted
         self._fit(stage, preset, folder, cbs)
-        self.settings[stage] = settings
 
 @patch
 def _fit(self:FCAMLearner, stage, preset, folder, cbs):

@@ -166,6 +166,17 @@ def test_interrupts_change_nothing(whole, resumed):
     resumed.pretrain().meta_train()                            # nothing is trained again
     assert len(resumed.history) == len(whole.history)
 
+def test_interrupt_without_a_folder(data, whole):
+    "The stage begins again, with what the one before left: not with the weights that the interrupt left"
+    for stage in 'calibration', 'joint':
+        learn = learner(data, cbs=press_ctrl_c(stage, 1))
+        with mock.patch('fcam.training.stages.EpisodeValidation.score', later_is_better), redirect_stdout(StringIO()):
+            with pytest.raises(KeyboardInterrupt): learn.pretrain().meta_train()
+            assert stage not in learn.stages and learn.history[-1]['stage'] == stage
+            learn.remove_cbs(cb for cb in learn.cbs[:] if cb.name == 'own')
+            learn.pretrain().meta_train()
+        assert list(learn.stages) == list(whole.stages) and same(learn.model, whole.model)
+
 def test_compiled_network(data, whole, tmp_path):
     "One line before the training: the same losses up to rounding, interrupted or not, and weights of the same names"
     import torch
