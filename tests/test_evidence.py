@@ -81,7 +81,8 @@ def test_sentences_about_all_rows(monkeypatch):
     import recompute
     from pages import above_everywhere, holds_by_scaling, in_short, over_experiments, read_results, split_of_gain
     found = {name: read_results(nbs/'results'/'claims', name) for name in experiments}
-    gpu = json.loads((nbs/'results'/'published_width_gpu.json').read_text(encoding='utf-8'))
+    gpu, averaged = (json.loads((nbs/'results'/f'{name}.json').read_text(encoding='utf-8'))
+                     for name in ('published_width_gpu', 'comparison_omniglot_averaged'))
     by_hand = {}
     for name, record in records.items():
         if record['size'] == 'small':
@@ -99,12 +100,12 @@ def test_sentences_about_all_rows(monkeypatch):
             name: pytest.approx(pair) for name, pair in recompute.split_of_gain(gpu, column).items()}
         whole, *rest = (one.mean for one in parts.values())
         assert whole == pytest.approx(sum(rest))
-    text = in_short(found, gpu)
+    text = in_short(found, gpu, averaged)
     assert text in recompute.texts()[1]                        # README has its numbers in fewer words
     best = next(o for o in found['comparison']['cifar_fs']['claims'] if (o['claim'], o['column']) == ('FCAM above MatchNet', '5-shot'))
     monkeypatch.setitem(best, 'p_corrected', 0.06)
     assert above_everywhere(found) != [key[1:] for key, ones in three.items() if all(ones)]
-    with pytest.raises(AssertionError): in_short(found, gpu)
+    with pytest.raises(AssertionError): in_short(found, gpu, averaged)
 
 def test_two_versions_in_the_column_of_the_glyphs():
     of_glyphs = {name.split('-')[0]: record for name, record in records.items() if '-glyphs-' in name}

@@ -176,7 +176,7 @@ def bare_not_in_records(readme, files):
     known = [fmean(int(n)/0.75 for n in one.split(',')) for one in right]
     known += [one['mean'] for row in files['ablation-cifar_fs-full']['rows'] for one in row['ours'].values()]
     known += [one for method in files['published']['methods'].values() for one in method.get('cifar_fs', [])]
-    known += [abs(one['mean']) for name in ('glyphs', 'omniglot') for one in files[f'comparison-{name}-small']['claims']]
+    known += [abs(one['mean']) for name in ('comparison-glyphs-small', 'comparison_omniglot_averaged') for one in files[name]['claims']]
     known += [one['paper_scaled'] for one in files['modulate_module-cifar_fs-full']['claims']]
     return [number for number in bare if not any(f'{one:.{len(number.split(".")[1])}f}' == number for one in known)]
 
